@@ -95,18 +95,6 @@ func lacks(role Role) string {
 	return fmt.Sprintf("has not the role %q", role)
 }
 
-// Denial says why a call is refused. Its text is for the caller, and has no secrets.
-type Denial struct {
-	Known  bool // the caller has proven its name, and has not the role
-	Reason string
-}
-
-// Error returns the reason.
-func (d *Denial) Error() string { return d.Reason }
-
-// Revoked is the Denial of a caller whose token was revoked during a call.
-var Revoked = &Denial{Reason: "the token was revoked"}
-
 // key is of the principal in a context.
 type key struct{}
 

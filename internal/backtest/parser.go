@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/rules"
 )
 
 // Formats of logs.
@@ -53,16 +50,6 @@ var defaultMaps = map[string][]Mapping{
 // DefaultMap returns what the fields of a format mean unless they are mapped.
 func DefaultMap(format string) []Mapping { return slices.Clone(defaultMaps[format]) }
 
-// record is what one line says of a request. Its texts are good until the next line.
-type record struct {
-	time   int64
-	values []string // by the index of the field
-	status string   // of the answer, where the format has one
-	agent  string
-
-	logged *loggedCheck // of a decision log, else nil
-}
-
 // fault is why a line was not replayed.
 type fault int
 
@@ -86,19 +73,6 @@ type parser interface {
 	begin()
 	// parse reads a line into r, whose values have room for all fields. Values that are missing stay empty.
 	parse(line []byte, r *record) fault
-}
-
-// fields are those that a mapping needs: the i-th is at record.values[i].
-type fields []string
-
-// of returns the indices of a field: none if no mapping needs it, and several if several do.
-func (f fields) of(name string) (indices []int) {
-	for i, one := range f {
-		if one == name {
-			indices = append(indices, i)
-		}
-	}
-	return indices
 }
 
 // newParser returns the parser of a format. The error names a field that the format does not have.
@@ -126,66 +100,3 @@ func newParser(format string, wanted fields, timeField string) (parser, error) {
 
 // knownFields are those of formats that say which they have.
 var knownFields = map[string][]string{Combined: combinedFields, Envoy: envoyFields, Decisions: {}}
-
-// timeFields are tried in this order if none is named.
-var timeFields = []string{"time", "timestamp", "@timestamp", "ts", "msec", "time_iso8601", "start_time"}
-
-// loggedCheck is a check of a decision log.
-type loggedCheck struct {
-	domain     string
-	source     string
-	allowed    bool
-	peek       bool
-	returned   bool
-	hashed     bool
-	impatient  bool  // the caller cannot wait as long as rules allow
-	wait       int64 // the longest wait of its limits, which tells how long it can
-	node       string
-	envoy      bool // a call of Envoy, with the options below
-	counts     bool // what is denied, too
-	shadow     bool
-	quota      bool
-	garbled    bool // a value of Envoy that is not UTF-8 is not in the log
-	lent       int64
-	lentFor    int64
-	lentAt     int64
-	parts      []loggedPart
-	attributes []rules.Attribute // of all parts
-	limits     []loggedLimit     // of all parts
-}
-
-type loggedPart struct {
-	tokens      int64
-	attributes  int // end of its own
-	limitsBegin int
-	limitsEnd   int
-}
-
-type loggedLimit struct {
-	rule    string // empty: the call of Envoy has brought the limit with it
-	index   int64
-	limit   algorithms.Limit // without burst, calendar and waits
-	nominal int64            // tokens, if limit has others
-	lo      uint64           // of the counter's key
-	at      int64
-	by      decidedBy
-	shares  int64
-	leases  bool
-	used    bool // by a match, while a line is decided
-}
-
-// decidedBy says what has decided a limit of a decision log.
-type decidedBy uint8
-
-const (
-	byOwner       decidedBy = iota // or a copy of its counter that has the same
-	byLent                         // a node, from tokens that the owner had counted
-	byProvisional                  // a standby, by its copy
-	byPolicy                       // the failure policy
-	byNothing                      // a shadow that no node had time for
-)
-
-// decidersOf are the sources of a limit; others are byOwner.
-var decidersOf = map[string]decidedBy{
-	"lent": byLent, "provisional": byProvisional, "local": byPolicy, "fail_open": byPolicy, "fail_closed": byPolicy, "overloaded": byNothing,
-}

@@ -208,3 +208,28 @@ func readFile(path string) ([]byte, error) {
 	}
 	return text, err
 }
+
+// pool reads the CA. Options names the file in errors, as OPTIONS-ca.
+func (f Files) pool(options string) (*x509.CertPool, error) {
+	text, err := readFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("%s-ca: %w", options, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s-ca: %s has no certificate in PEM", options, f.CA)
+	}
+	return pool, nil
+}
+
+// pair reads the certificate, nil if there is none. Options names the files in errors, as OPTIONS-cert.
+func (f Files) pair(options string) (*tls.Certificate, error) {
+	if f.Cert == "" && f.Key == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%s-cert, %s-key: %q, %q: %w", options, options, f.Cert, f.Key, err)
+	}
+	return &pair, nil
+}

@@ -3,7 +3,6 @@ package topkeys
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"slices"
@@ -62,17 +61,6 @@ func (s *countingSource) event(r *Recorder, id uint64, o Order) {
 	if s.next[o].Load() <= number {
 		s.next[o].Store(s.pace.Draw(int(o), number, Event{ID: id, Outcome: o, Source: user(id)}))
 	}
-}
-
-func keysOf(l *List) string {
-	var b strings.Builder
-	for _, k := range l.Keys {
-		for _, a := range Attributes(k.Text) {
-			fmt.Fprintf(&b, "%s=%s ", a.Key, a.Value)
-		}
-		fmt.Fprintf(&b, "%d ", k.Least)
-	}
-	return strings.TrimSpace(b.String())
 }
 
 // A node that is asked little counts each check, in the windows in which it was made.
@@ -145,51 +133,6 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// At a rate that is far above what is recorded, counts are right within the stated error, at most perRule events a
-// second are recorded, and denials are all there however many checks are allowed at the same time.
-func TestSampledCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder(nil)
-		s := newSource(r, "r")
-		exact := make(map[uint64]uint64)
-		z := rand.NewZipf(rand.New(rand.NewPCG(7, 8)), 1.3, 1, 100_000)
-		const steps, perStep = 5000, 400 // 50 s at 40,000 checks per second
-		for i := range steps {
-			for range perStep {
-				id := z.Uint64()
-				exact[id]++
-				s.event(r, id, Checks)
-			}
-			if i%100 == 0 { // one each second
-				s.event(r, 1<<40, Denied)
-				exact[1<<40]++
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		l := r.List(Query{Window: Minute})
-		within := 0
-		for i, k := range l.Keys[:20] {
-			deviation := math.Abs(float64(exact[k.ID]) - float64(k.Least+k.Most)/2)
-			allowed := float64(k.Most-k.Least)/2 + 4*math.Sqrt(k.Variance)
-			if deviation <= allowed {
-				within++
-			} else {
-				t.Logf("key %d in place %d: %d, counted %d to %d, standard error %.0f", k.ID, i, exact[k.ID], k.Least, k.Most, math.Sqrt(k.Variance))
-			}
-		}
-		if within < 20 {
-			t.Errorf("%d of 20 keys are within four standard errors", within)
-		}
-		if top := l.Keys[0]; top.ID != 0 || math.Sqrt(top.Variance) > 0.03*float64(top.Least) {
-			t.Errorf("the first key is %+v", top)
-		}
-		denied := r.List(Query{Order: Denied, Window: Minute})
-		if len(denied.Keys) != 1 || denied.Keys[0].Least != exact[1<<40] || denied.Keys[0].Variance != 0 {
-			t.Errorf("denied: %+v, want %d", denied.Keys, exact[1<<40])
-		}
-	})
-}
-
 // After a flood a check of a quiet time is listed at once.
 func TestQuietAfterFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -256,46 +199,6 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// Many rules that are busy at once record no more than the node's budget, about.
-func TestBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder(nil)
-		var names []Name
-		for i := range 200 {
-			names = append(names, Name{"d", fmt.Sprint(i)})
-		}
-		var sources []*countingSource
-		for _, g := range r.Assign(names) {
-			s := &countingSource{pace: g.NewPace()}
-			for i := range s.next {
-				s.next[i].Store(1)
-			}
-			sources = append(sources, s)
-		}
-		var spent uint32
-		for second := range 20 {
-			for range 100 {
-				for i, s := range sources {
-					for range 5 { // each 500 per second: 100,000 per second
-						s.event(r, uint64(i), Checks) // keys of different rules have different numbers
-					}
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if second >= 10 {
-				spent = max(spent, r.budget.spent.Load())
-			}
-		}
-		if s := r.budget.shift.Load(); s == 0 || spent > 2*perNode {
-			t.Errorf("shift %d, %d events in a second", s, spent)
-		}
-		l := r.List(Query{Domain: "d", Rule: "17"})
-		if n := float64(l.Keys[0].Least); math.Abs(n-10_000) > 4*math.Sqrt(l.Keys[0].Variance) {
-			t.Errorf("%.0f events with a standard error of %.0f, want 10000", n, math.Sqrt(l.Keys[0].Variance))
-		}
-	})
-}
-
 // Hostile texts stay within the bound, are UTF-8, and do not run into each other.
 func TestText(t *testing.T) {
 	long := strings.Repeat("ä", 300)
@@ -333,27 +236,6 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q became %q", value, got[0].Value)
 		}
 	})
-}
-
-// Lists of nodes add up, and a key that one node does not list can have what that node may have dropped.
-func TestMergeNodes(t *testing.T) {
-	quiet, busy := Name{"d", "quiet"}, Name{"d", "busy"}
-	a := &List{Seconds: 65, Others: 9, Unlisted: map[Name]uint64{busy: 9, quiet: 0}, Keys: []Key{
-		{ID: 1, Rule: busy, Text: "x", Least: 10, Most: 12, Variance: 4}, {ID: 2, Rule: quiet, Text: "y", Least: 3, Most: 3},
-	}}
-	b := &List{Seconds: 20, Others: 5, Unlisted: map[Name]uint64{busy: 5}, Keys: []Key{
-		{ID: 1, Rule: busy, Text: "x", Least: 1, Most: 1, Variance: 2}, {ID: 3, Rule: busy, Text: "z", Least: 4, Most: 8},
-	}}
-	got := Merge([]*List{a, b}, 10)
-	want := &List{Seconds: 65, Others: 14, Keys: []Key{
-		{ID: 1, Rule: busy, Text: "x", Least: 11, Most: 13, Variance: 6}, {ID: 3, Rule: busy, Text: "z", Least: 4, Most: 17}, {ID: 2, Rule: quiet, Text: "y", Least: 3, Most: 8},
-	}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
-	if one := Merge([]*List{a, b}, 1); len(one.Keys) != 1 || one.Others != 17 {
-		t.Errorf("%+v", one)
-	}
 }
 
 // Any number of goroutines record and read at once.

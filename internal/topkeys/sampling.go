@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -80,4 +81,37 @@ func gap(shift uint8) uint64 {
 	}
 	p := math.Ldexp(1, -int(shift))
 	return 1 + uint64(min(math.Log(1-rand.Float64())/math.Log1p(-p), math.MaxInt32))
+}
+
+// Bounds of how many events are recorded in a second: of one rule and outcome, and of a node.
+const (
+	perRule = 512
+	perNode = 8192
+)
+
+// budget makes draws rarer while a node records more than perNode events in a second.
+type budget struct {
+	shift atomic.Uint32
+	spent atomic.Uint32 // in the second
+	until atomic.Int64  // its end, as Recorder.now
+}
+
+const maxShift = 24 // of a draw, with that of the budget
+
+// spend counts a recorded event.
+func (b *budget) spend(now time.Duration) {
+	if until := b.until.Load(); int64(now) >= until {
+		if b.until.CompareAndSwap(until, int64(now+time.Second)) {
+			if spent := b.spent.Swap(0); spent < perNode/4 {
+				if s := b.shift.Load(); s > 0 {
+					b.shift.CompareAndSwap(s, s-1)
+				}
+			}
+		}
+	}
+	if b.spent.Add(1) >= perNode {
+		if s := b.shift.Load(); s < maxShift/2 && b.shift.CompareAndSwap(s, s+1) {
+			b.spent.Store(0)
+		}
+	}
 }

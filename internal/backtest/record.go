@@ -35,3 +35,29 @@ func timeNames(timeField string) []string {
 	}
 	return timeFields
 }
+
+// record is what one line says of a request. Its texts are good until the next line.
+type record struct {
+	time   int64
+	values []string // by the index of the field
+	status string   // of the answer, where the format has one
+	agent  string
+
+	logged *loggedCheck // of a decision log, else nil
+}
+
+// fields are those that a mapping needs: the i-th is at record.values[i].
+type fields []string
+
+// of returns the indices of a field: none if no mapping needs it, and several if several do.
+func (f fields) of(name string) (indices []int) {
+	for i, one := range f {
+		if one == name {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// timeFields are tried in this order if none is named.
+var timeFields = []string{"time", "timestamp", "@timestamp", "ts", "msec", "time_iso8601", "start_time"}

@@ -2,7 +2,6 @@ package apitest
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/weirlimit/weir/cluster"
@@ -112,14 +111,3 @@ func (s *Status) Counters() int { return s.Count }
 
 // Problems returns Faults.
 func (s *Status) Problems() []string { return s.Faults }
-
-// FixedRules is an api.RuleStore of rules that do not change.
-type FixedRules struct{ Set *rules.Set }
-
-// State implements api.RuleStore. Nothing has a revision.
-func (r FixedRules) State() *rules.State { return &rules.State{Set: r.Set} }
-
-// Change implements api.RuleStore. It always fails.
-func (FixedRules) Change(context.Context, bool, rules.Edit) (old, next *rules.State, err error) {
-	return nil, nil, errors.New("these rules do not change")
-}

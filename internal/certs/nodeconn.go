@@ -1,0 +1,55 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+)
+
+// Connect secures a connection to another node, whose certificate must name a node of the cluster.
+// The result implements NodeID and IsOutdated, and ends when the certificate of that node is not valid any more. Connect closes conn if it fails.
+func (s *Source) Connect(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	m := s.current.Load()
+	var node string
+	secured := tls.Client(conn, &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{m.cert},
+		NextProtos:         []string{peerProtocol},
+		InsecureSkipVerify: true, // by host name: VerifyConnection verifies the chain and the name of the node
+		VerifyConnection: func(state tls.ConnectionState) (err error) {
+			node, err = s.node(state, m.pool, x509.ExtKeyUsageServerAuth)
+			return err
+		},
+	})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close() // the handshake's error says more
+		return nil, fmt.Errorf("TLS with the node at %s: %w", conn.RemoteAddr(), err)
+	}
+	return nodeConn{s.prove(secured, m, x509.ExtKeyUsageServerAuth), node}, nil
+}
+
+// node returns the id of the node at the other end of a connection.
+func (s *Source) node(state tls.ConnectionState, pool *x509.CertPool, use x509.ExtKeyUsage) (string, error) {
+	if state.NegotiatedProtocol != peerProtocol || len(state.PeerCertificates) == 0 {
+		return "", fmt.Errorf("the other end is no node of Weir (protocol %q)", state.NegotiatedProtocol)
+	}
+	name, err := verify(state.PeerCertificates[0], state.PeerCertificates[1:], pool, use)
+	if err != nil {
+		return "", err
+	}
+	if name.Kind != Node || name.Cluster != s.self.Cluster {
+		return "", fmt.Errorf("the certificate is for %v, and not for a node of cluster %q", name, s.self.Cluster)
+	}
+	return name.ID, nil
+}
+
+// nodeConn is a connection whose other end has proven to be a node.
+type nodeConn struct {
+	*provenConn
+	id string
+}
+
+// NodeID returns the id of the node at the other end.
+func (c nodeConn) NodeID() string { return c.id }
