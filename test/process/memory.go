@@ -2,8 +2,6 @@ package process
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"runtime"
 	"strconv"
@@ -34,28 +32,4 @@ func Memory(t testing.TB, pid int, line string) int {
 		t.Fatalf("process %d: %s: %v", pid, line, err)
 	}
 	return kib >> 10
-}
-
-// Metric returns the value of a node's metric that has no labels.
-func (n *Node) Metric(t testing.TB, name string) float64 {
-	t.Helper()
-	resp, err := http.Get("http://" + n.HTTP + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "\n"+name+" ")
-	if !found {
-		t.Fatalf("%s has no metric %s", n.ID, name)
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	value, err := strconv.ParseFloat(line, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
 }

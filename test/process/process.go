@@ -7,11 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +25,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/cluster/etcd"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -40,78 +38,6 @@ const (
 	lookEvery    = 20 * time.Millisecond
 	listPatience = 5 * time.Second // of Node.Nodes, which is asked again
 )
-
-const etcdVariable = "WEIR_TEST_ETCD" // its value is "host:port directory"
-
-// guardPort is bound on the loopback address of each test as long as the test process runs, so that no other
-// process takes that address. It lies above the ports that Linux gives to port 0.
-const guardPort = "61999"
-
-// hosts has the loopback address of each test, by the test's name, and what guards it.
-var hosts struct {
-	sync.Mutex
-	byTest map[string]net.Listener
-}
-
-// Host returns the loopback address of the test, which its subtests share. Other tests, also those of other
-// processes, have others: none takes the port of a node that was killed and is to come back. And since connections
-// come from 127.0.0.1, a caller that dials such a port meanwhile is not connected with itself.
-func Host(t testing.TB) string {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		return "127.0.0.1" // the rest of its network is not there
-	}
-	name, _, _ := strings.Cut(t.Name(), "/")
-	hosts.Lock()
-	defer hosts.Unlock()
-	guard := hosts.byTest[name]
-	for try := 0; guard == nil; try++ {
-		host := net.IPv4(127, byte(64+rand.IntN(64)), byte(rand.IntN(256)), byte(rand.IntN(256)))
-		l, err := net.Listen("tcp", net.JoinHostPort(host.String(), guardPort))
-		if err == nil {
-			guard = l
-		} else if try == 100 {
-			t.Fatalf("no loopback address is free: %v", err)
-		}
-	}
-	if hosts.byTest == nil {
-		hosts.byTest = make(map[string]net.Listener)
-	}
-	hosts.byTest[name] = guard
-	host, _, err := net.SplitHostPort(guard.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
-}
-
-// Parallel sets how many tests that call t.Parallel run at once, unless -parallel says it. With the race detector it is one: nodes
-// with it need the processors of the machine. It is for a TestMain, before Main.
-func Parallel(most int) {
-	flag.Parse()
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if said {
-		return
-	}
-	if RaceEnabled {
-		most = 1
-	}
-	if err := flag.Set("test.parallel", strconv.Itoa(most)); err != nil {
-		panic(err)
-	}
-}
-
-// Main replaces m.Run in a TestMain: in a process that StartEtcd has started it
-// runs the etcd instead of the tests. It removes the binary at the end.
-func Main(m *testing.M) {
-	if spec := os.Getenv(etcdVariable); spec != "" {
-		os.Exit(runEtcd(spec))
-	}
-	code := m.Run()
-	_ = os.RemoveAll(built.dir) // it is in the temporary directory
-	os.Exit(code)
-}
 
 // built is the binary of this test process.
 var built struct {
@@ -414,82 +340,6 @@ func Await(t testing.TB, patience time.Duration, condition func() error) {
 	}
 }
 
-// Etcd is an etcd in a process of its own.
-type Etcd struct {
-	Endpoint string
-	t        testing.TB
-	dir      string
-	cmd      *exec.Cmd
-}
-
-// StartEtcd starts an etcd on a free port. It is killed when the test ends.
-func StartEtcd(t testing.TB) *Etcd {
-	t.Helper()
-	return StartEtcdOn(t, Host(t))
-}
-
-// StartEtcdOn is StartEtcd on another address than loopback's.
-func StartEtcdOn(t testing.TB, host string) *Etcd {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &Etcd{Endpoint: l.Addr().String(), t: t, dir: t.TempDir()}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	e.Start()
-	t.Cleanup(e.Kill)
-	return e
-}
-
-// Start starts it again, with its data and on its port, after Kill.
-func (e *Etcd) Start() {
-	e.t.Helper()
-	e.cmd = exec.Command(os.Args[0])
-	e.cmd.Env = append(os.Environ(), etcdVariable+"="+e.Endpoint+" "+e.dir)
-	e.cmd.Stderr = os.Stderr
-	stdout, err := e.cmd.StdoutPipe()
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	if err := e.cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		e.t.Fatalf("etcd on %s did not start: %q, %v", e.Endpoint, line, err)
-	}
-}
-
-// Wipe ends it as a crash would, and starts it again without its data.
-func (e *Etcd) Wipe() {
-	e.t.Helper()
-	e.Kill()
-	if err := os.RemoveAll(e.dir); err != nil {
-		e.t.Fatal(err)
-	}
-	e.Start()
-}
-
-// Kill ends it as a crash would.
-func (e *Etcd) Kill() {
-	_ = e.cmd.Process.Kill()
-	_ = e.cmd.Wait()
-}
-
-func runEtcd(spec string) int {
-	listen, dir, _ := strings.Cut(spec, " ")
-	s, err := etcd.StartServer(context.Background(), etcd.ServerConfig{Listen: listen, Dir: dir})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	fmt.Println("ready")
-	fmt.Fprintln(os.Stderr, <-s.Err()) // until killed
-	return 1
-}
-
 // logFile collects what a process writes to standard error.
 type logFile struct{ file *os.File }
 
@@ -508,4 +358,28 @@ func (l *logFile) read() string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// Metric returns the value of a node's metric that has no labels.
+func (n *Node) Metric(t testing.TB, name string) float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + n.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\n"+name+" ")
+	if !found {
+		t.Fatalf("%s has no metric %s", n.ID, name)
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	value, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }

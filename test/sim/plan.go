@@ -8,48 +8,6 @@ import (
 	"time"
 )
 
-// Kind is what a fault is.
-type Kind string
-
-// The kinds of faults. Those of the first group are announced or hit the network or etcd only: they never
-// let limits be exceeded.
-const (
-	Join     Kind = "join"     // a node starts
-	Drain    Kind = "drain"    // Node is told to stop
-	Restart  Kind = "restart"  // Node is told to stop, and started again under its id
-	Slow     Kind = "slow"     // what Node sends to Other takes Delay longer
-	Reset    Kind = "reset"    // the connections between Node and Other break
-	OneWay   Kind = "one way"  // nothing comes from Node to Other; both reach all others
-	EtcdStop Kind = "etcd off" // etcd stops, and starts again with its data
-	EtcdHang Kind = "etcd hangs"
-	EtcdLost Kind = "etcd without leader"
-	EtcdCut  Kind = "cut off from etcd" // Node is
-
-	Crash Kind = "crash"         // Node is killed, and started again after For
-	Flash Kind = "flash restart" // Node is killed, and started again at once
-	Split Kind = "split"         // nothing passes between Group and the other nodes
-	Stall Kind = "stall"         // nothing passes between Node and others
-	Lag   Kind = "lag"           // what Node sends to other nodes takes Delay longer than these wait
-
-	Exile Kind = "exile" // nothing passes between Group, a majority, and the other nodes and etcd
-	Ahead Kind = "ahead" // Node is started with a clock that is Delay ahead, and killed after For
-
-	Reused  Kind = "reused address"  // Node is killed for good, and Other started at its address after For
-	Foreign Kind = "foreign address" // Node is killed, a node of another cluster runs at its address for For, and then Node is started again
-	Hidden  Kind = "hidden"          // Node is started, advertises an address where it does not listen, and is killed after For
-)
-
-var (
-	announced = []Kind{Join, Join, Drain, Drain, Restart, Restart, Slow, Reset, OneWay}
-	ofEtcd    = []Kind{EtcdStop, EtcdHang, EtcdLost, EtcdCut}
-	deaths    = []Kind{Crash, Crash, Flash, Flash}
-	divisions = []Kind{Split, Stall, Lag}
-	ofClocks  = []Kind{Ahead}
-	exiles    = []Kind{Exile}
-	addresses = []Kind{Reused, Foreign}
-	hidings   = []Kind{Hidden}
-)
-
 // Times and sizes of plans.
 const (
 	minNodes, maxNodes = 3, 7
@@ -64,41 +22,6 @@ const (
 	startFor  = 3 * time.Second // what a node may take to start or to stop
 	leftAlone = 2               // nodes that have no fault of their own, at least
 )
-
-// Fault is one thing that happens.
-type Fault struct {
-	Kind        Kind
-	At          time.Duration // since the start
-	For         time.Duration // 0 if it does not last
-	Node, Other string
-	Group       []string
-	Delay       time.Duration
-	NoEtcd      bool // Group does not reach etcd either
-}
-
-// String says what happens, without when.
-func (f Fault) String() string {
-	parts := []string{string(f.Kind)}
-	if f.Node != "" {
-		parts = append(parts, f.Node)
-	}
-	if f.Other != "" {
-		parts = append(parts, "->", f.Other)
-	}
-	if f.Group != nil {
-		parts = append(parts, strings.Join(f.Group, ","))
-	}
-	if f.NoEtcd {
-		parts = append(parts, "and etcd")
-	}
-	if f.Delay > 0 {
-		parts = append(parts, "by", f.Delay.String())
-	}
-	if f.For > 0 {
-		parts = append(parts, "for", f.For.String())
-	}
-	return strings.Join(parts, " ")
-}
 
 // Plan is what happens in a run.
 type Plan struct {

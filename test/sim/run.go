@@ -19,9 +19,9 @@ import (
 
 // Result is what came of a plan.
 type Result struct {
-	Plan     Plan
-	Timeline *Timeline
-	Records  *Answers
+	Plan    Plan
+	RunLog  *RunLog
+	Records *Answers
 
 	// Broken is violations that do not depend on the counters: errors, views that differ, nodes that end,
 	// partitions with several deciding nodes or, in the end, none.
@@ -56,7 +56,7 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 	if err := w.startNodes(p); err != nil {
 		return nil, err
 	}
-	r := &Result{Plan: p, Timeline: w.Timeline, Records: newAnswers()}
+	r := &Result{Plan: p, RunLog: w.RunLog, Records: newAnswers()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -186,7 +186,7 @@ func (r *Result) judge(w *World) {
 	}
 	for _, k := range r.Records.keys() {
 		if e, found := r.Plan.Excess(k, r.Records.hits[k], w.start); found {
-			r.Timeline.addAt(e.Since, "CHECK", "too much from now on: %v", e)
+			r.RunLog.addAt(e.Since, "CHECK", "too much from now on: %v", e)
 			r.Exceeded = append(r.Exceeded, e.String())
 			r.tell(k, w.traces[k])
 			r.Stories = append(r.Stories, r.story(e.String(), k, e.Within, w))
@@ -194,39 +194,39 @@ func (r *Result) judge(w *World) {
 	}
 }
 
-// tell tells the timeline where a key was and what was admitted of it.
+// tell tells the run log where a key was and what was admitted of it.
 func (r *Result) tell(k Key, trace []entry) {
 	for _, e := range trace {
-		r.Timeline.addAt(e.at, e.who, "%s", e.what)
+		r.RunLog.addAt(e.at, e.who, "%s", e.what)
 	}
 	for _, h := range r.Records.hits[k] {
-		r.Timeline.addAt(h.To, "HIT", "%v: %d by %v, asked at %.3fs", k, h.Tokens, h.Source, h.From.Seconds())
+		r.RunLog.addAt(h.To, "HIT", "%v: %d by %v, asked at %.3fs", k, h.Tokens, h.Source, h.From.Seconds())
 	}
 }
 
 // story is what happened around a stretch in which something was wrong with a key, with all that is known of that.
 func (r *Result) story(wrong string, k Key, within stretch, w *World) string {
-	told := Timeline{entries: slices.Clone(w.traces[k])}
+	told := RunLog{entries: slices.Clone(w.traces[k])}
 	for _, n := range w.record.of[k] {
 		told.addAt(n.at, n.who, "%v", n)
 	}
 	for _, h := range r.Records.hits[k] {
 		told.addAt(h.To, "HIT", "%d by %v, asked at %.3fs", h.Tokens, h.Source, h.From.Seconds())
 	}
-	r.Timeline.mu.Lock()
-	for _, n := range r.Timeline.entries {
+	r.RunLog.mu.Lock()
+	for _, n := range r.RunLog.entries {
 		if n.who != "OWNER" && n.who != "HIT" {
 			told.entries = append(told.entries, n)
 		}
 	}
-	r.Timeline.mu.Unlock()
+	r.RunLog.mu.Unlock()
 	told.entries = slices.DeleteFunc(told.entries, func(n entry) bool {
 		return n.who != "FAULT" && n.at < within.from-before || n.at > within.to+before/4
 	})
 	return fmt.Sprintf("%s\n%v", wrong, &told)
 }
 
-// some returns the first problems of many, and tells the timeline how many there were in
+// some returns the first problems of many, and tells the run log how many there were in
 // every second.
 func (r *Result) some(what string, problems []problem) (texts []string) {
 	const most = 3
@@ -238,7 +238,7 @@ func (r *Result) some(what string, problems []problem) (texts []string) {
 		}
 	}
 	for second, n := range perSecond {
-		r.Timeline.addAt(second+time.Second, "CHECK", "%d checks of the last second %s", n, what)
+		r.RunLog.addAt(second+time.Second, "CHECK", "%d checks of the last second %s", n, what)
 	}
 	if n := len(problems); n > most {
 		texts = append(texts, fmt.Sprintf("%d checks %s", n, what))

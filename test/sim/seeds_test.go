@@ -138,7 +138,7 @@ func run(t *testing.T, p Plan, hooks Hooks) (r *Result) {
 	})
 	t.Log(r.Summary())
 	if *seed != 0 {
-		t.Logf("what was to happen, and what did:\n%v\n%v", p, r.Timeline)
+		t.Logf("what was to happen, and what did:\n%v\n%v", p, r.RunLog)
 	}
 	return r
 }

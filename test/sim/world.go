@@ -37,7 +37,7 @@ const (
 // World is a cluster in memory, with its etcd. It is made and used in one bubble, by
 // several goroutines.
 type World struct {
-	*Timeline
+	*RunLog
 	network *network.Network
 	etcd    *memetcd.Server
 	there   *network.Host // of etcd
@@ -80,7 +80,7 @@ type Node struct {
 // NewWorld returns a world with an etcd, and without nodes.
 func NewWorld() (*World, error) {
 	w := &World{
-		Timeline: &Timeline{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
+		RunLog: &RunLog{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
 		nodes: make(map[string]*Node), ways: make(map[[2]string]way),
 		partitions: make(map[Key]uint32), record: newRecord(), traces: make(map[Key][]entry),
 		clocks: make(map[string]time.Duration), hosts: make(map[string]string), hidden: make(map[string]bool), waived: func(time.Duration) bool { return false },

@@ -70,12 +70,12 @@ func TestDifferentViewsAreFound(t *testing.T) {
 		w.launch("d")
 		time.Sleep(2 * time.Second) // less than an etcd lease lasts
 		if d := w.differences(); len(d) == 0 {
-			t.Errorf("node a, which is cut off, knows of d:\n%v", w.Timeline)
+			t.Errorf("node a, which is cut off, knows of d:\n%v", w.RunLog)
 		}
 		heal()
 		time.Sleep(healing)
 		if d := w.differences(); len(d) > 0 {
-			t.Errorf("after healing: %v\n%v", d, w.Timeline)
+			t.Errorf("after healing: %v\n%v", d, w.RunLog)
 		}
 		w.Kill("b")
 		if d := w.differences(); len(d) == 0 {
@@ -84,7 +84,7 @@ func TestDifferentViewsAreFound(t *testing.T) {
 		w.launch("b")
 		time.Sleep(healing)
 		if d := w.differences(); len(d) > 0 {
-			t.Errorf("after a restart: %v\n%v", d, w.Timeline)
+			t.Errorf("after a restart: %v\n%v", d, w.RunLog)
 		}
 	})
 }

@@ -9,48 +9,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 )
-
-// Results are measured values by the name of what was measured and by unit, such as
-// "ns/op": one for each time that it was measured.
-type Results map[string]map[string][]float64
-
-// add notes one more value.
-func (r Results) add(name, unit string, value float64) {
-	if r[name] == nil {
-		r[name] = make(map[string][]float64)
-	}
-	r[name][unit] = append(r[name][unit], value)
-}
-
-// Median returns the middle one of the values, false if there is none.
-func (r Results) Median(name, unit string) (float64, bool) { return median(r[name][unit]) }
-
-// MedianRatio returns the middle one of the ratios of the values of two names, each of two
-// that were measured in one round.
-func (r Results) MedianRatio(name, other, unit string) (float64, bool) {
-	values, others := r[name][unit], r[other][unit]
-	if len(values) != len(others) {
-		return 0, false
-	}
-	ratios := make([]float64, len(values))
-	for i := range ratios {
-		ratios[i] = values[i] / others[i]
-	}
-	return median(ratios)
-}
-
-func median(values []float64) (float64, bool) {
-	if len(values) == 0 {
-		return 0, false
-	}
-	return slices.Sorted(slices.Values(values))[len(values)/2], true
-}
 
 // GoTest runs go test with these arguments in a directory, with benchmarks on each of these
 // numbers of processors, and returns what they measured: under their names, to which
@@ -107,15 +69,4 @@ func nameOf(printed string, cpus []int) string {
 		name += "@" + strconv.Itoa(on)
 	}
 	return name
-}
-
-// Build builds weir into a directory, and returns the binary's path.
-func Build(ctx context.Context, dir string) (string, error) {
-	binary := dir + "/weir"
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/weir")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("build weir: %w", err)
-	}
-	return binary, nil
 }

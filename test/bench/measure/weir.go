@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 )
@@ -51,13 +52,13 @@ func (r Results) addFields(name, prefix string, fields map[string]any) {
 	}
 }
 
-// Merge adds the values of other.
-func (r Results) Merge(other Results) {
-	for name, units := range other {
-		for unit, values := range units {
-			for _, v := range values {
-				r.add(name, unit, v)
-			}
-		}
+// Build builds weir into a directory, and returns the binary's path.
+func Build(ctx context.Context, dir string) (string, error) {
+	binary := dir + "/weir"
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/weir")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build weir: %w", err)
 	}
+	return binary, nil
 }

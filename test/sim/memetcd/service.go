@@ -298,3 +298,12 @@ func (s service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse,
 	}
 	return resp, nil
 }
+
+// service implements etcd's services.
+type service struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	pb.UnimplementedWatchServer
+	pb.UnimplementedMaintenanceServer
+	*Server
+}

@@ -34,15 +34,6 @@ type watch struct {
 	filters []pb.WatchCreateRequest_FilterType
 }
 
-// service implements etcd's services.
-type service struct {
-	pb.UnimplementedKVServer
-	pb.UnimplementedLeaseServer
-	pb.UnimplementedWatchServer
-	pb.UnimplementedMaintenanceServer
-	*Server
-}
-
 // Watch implements pb.WatchServer.
 func (s service) Watch(stream pb.Watch_WatchServer) error {
 	ws := &watchStream{watches: make(map[int64]*watch), wake: make(chan struct{}, 1)}

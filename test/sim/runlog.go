@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Timeline is what happened in a run. Its methods may be called from several goroutines.
-type Timeline struct {
+// RunLog is what happened in a run. Its methods may be called from several goroutines.
+type RunLog struct {
 	start time.Time
 
 	mu      sync.Mutex
@@ -25,18 +25,18 @@ type entry struct {
 	who, what string
 }
 
-func (t *Timeline) now() time.Duration { return time.Since(t.start) }
+func (t *RunLog) now() time.Duration { return time.Since(t.start) }
 
-func (t *Timeline) add(who, format string, args ...any) { t.addAt(t.now(), who, format, args...) }
+func (t *RunLog) add(who, format string, args ...any) { t.addAt(t.now(), who, format, args...) }
 
-func (t *Timeline) addAt(at time.Duration, who, format string, args ...any) {
+func (t *RunLog) addAt(at time.Duration, who, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entries = append(t.entries, entry{at, who, fmt.Sprintf(format, args...)})
 }
 
 // String returns one line for every event, in their order.
-func (t *Timeline) String() string {
+func (t *RunLog) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slices.SortStableFunc(t.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
@@ -47,17 +47,17 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// logger returns a logger that writes a node's messages into the timeline, until dead, and less important
+// logger returns a logger that writes a node's messages into the run log, until dead, and less important
 // ones about one partition into the record.
-func (t *Timeline) logger(who string, dead *atomic.Bool, into *record) *slog.Logger {
+func (t *RunLog) logger(who string, dead *atomic.Bool, into *record) *slog.Logger {
 	return slog.New(handler{t, into, who, dead})
 }
 
 type handler struct {
-	timeline *Timeline
-	record   *record
-	who      string
-	dead     *atomic.Bool
+	runLog *RunLog
+	record *record
+	who    string
+	dead   *atomic.Bool
 }
 
 // Enabled implements slog.Handler.
@@ -66,7 +66,7 @@ func (h handler) Enabled(context.Context, slog.Level) bool { return !h.dead.Load
 // Handle implements slog.Handler.
 func (h handler) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo {
-		h.timeline.add(h.who, "%s", said(r))
+		h.runLog.add(h.who, "%s", said(r))
 	} else {
 		h.noted(r)
 	}

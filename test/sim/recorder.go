@@ -146,7 +146,7 @@ func (r *record) partition(at time.Duration, who string, p uint32, what string) 
 	}
 }
 
-// noted is what a node says below the level of what the timeline tells, if it is about one partition.
+// noted is what a node says below the level of what the run log tells, if it is about one partition.
 func (h handler) noted(r slog.Record) {
 	p, about := uint32(0), false
 	r.Attrs(func(a slog.Attr) bool {
@@ -156,7 +156,7 @@ func (h handler) noted(r slog.Record) {
 		return !about
 	})
 	if about {
-		h.record.partition(h.timeline.now(), h.who, p, said(r))
+		h.record.partition(h.runLog.now(), h.who, p, said(r))
 	}
 }
 

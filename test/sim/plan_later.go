@@ -101,37 +101,3 @@ func (d *drawer) add(f Fault) {
 	d.plan.Faults = append(d.plan.Faults, f)
 	slices.SortStableFunc(d.plan.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
-
-// clocksApart is how far two clocks of a plan are apart at most.
-func (p Plan) clocksApart() time.Duration {
-	if len(p.Clocks) == 0 {
-		return 0
-	}
-	var least, most time.Duration
-	for _, by := range p.Clocks {
-		least, most = min(least, by), max(most, by)
-	}
-	return most - least
-}
-
-// exiledLosses are those of nodes that die while a majority is divided from them: the owner or the standby
-// of what they have may be of that majority, so that both are gone on their side. That side counts from
-// nothing, in addition to the majority, until the two meet.
-func (p Plan) exiledLosses() (all []loss) {
-	for _, e := range p.Faults {
-		for _, f := range p.Faults {
-			if e.Kind == Exile && dies(f) && e.At <= f.At && f.At <= e.At+e.For && !slices.Contains(e.Group, f.Node) {
-				all = append(all, loss{from: e.At, to: f.At, over: e.At + e.For + mended})
-			}
-		}
-	}
-	return all
-}
-
-// waived reports whether two nodes may decide in one partition at some instant: a majority has been gone for so long that the others go on
-// without it. It is the only exception.
-func (p Plan) waived(at time.Duration) bool {
-	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
-		return f.Kind == Exile && f.For > waiving && f.At+waiving <= at && at <= f.At+f.For+healing
-	})
-}
