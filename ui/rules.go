@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -221,17 +220,4 @@ func fieldsOf(rule *weirv1.Rule) (fields []fieldView) {
 	add("Durability", cmp.Or(rule.GetDurability(), "relaxed"))
 	add("Descriptor", rule.GetDescriptorYaml())
 	return fields
-}
-
-// ruleURL returns the path of a rule's page. Ids may have slashes.
-func ruleURL(domain, id string) string {
-	return "/ui/rules/" + url.PathEscape(domain) + "/" + escapePath(id)
-}
-
-func escapePath(id string) string {
-	parts := strings.Split(id, "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
-	}
-	return strings.Join(parts, "/")
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) auditCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "List the last changes that callers have asked the nodes for",
@@ -36,7 +36,7 @@ It needs the role admin.`,
 }
 
 // audit asks all nodes that c knows. Those that do not answer are named.
-func (a *app) audit(ctx context.Context, q *asking, c *client.Node) error {
+func (a *app) audit(ctx context.Context, q *nodeFlags, c *client.Node) error {
 	nodes, err := c.ListNodes(ctx)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (a *app) audit(ctx context.Context, q *asking, c *client.Node) error {
 	return fmt.Errorf("the changes of %s are missing: %w", strings.Join(silent, ", "), last)
 }
 
-func (q *asking) auditOf(ctx context.Context, n *weirv1.Node) (*weirv1.ListAuditResponse, error) {
+func (q *nodeFlags) auditOf(ctx context.Context, n *weirv1.Node) (*weirv1.ListAuditResponse, error) {
 	c, err := q.connectAdmin(ctx, n)
 	if err != nil {
 		return nil, err

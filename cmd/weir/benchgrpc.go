@@ -17,7 +17,7 @@ import (
 
 // grpcFlags are the flags of weir bench grpc.
 type grpcFlags struct {
-	asking
+	nodeFlags
 	keyFlags
 	targets                                   []string
 	mode, via                                 string
@@ -39,7 +39,7 @@ const (
 )
 
 func (a *app) benchGRPCCommand() *cobra.Command {
-	f := grpcFlags{asking: asking{timeout: time.Second}}
+	f := grpcFlags{nodeFlags: nodeFlags{timeout: time.Second}}
 	cmd := &cobra.Command{
 		Use:   "grpc [KEY=VALUE...]",
 		Short: "Ask nodes as fast as they answer, or at a rate",
@@ -110,7 +110,7 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	flags.Lookup("server-pid").DefValue = ""
 	flags.StringVar(&f.baseline, "baseline", "", "compare with a server that decides nothing, with the gRPC and Go settings `NAME`: default, or node")
 	addProgress(cmd, &f.progress)
-	f.asking.addTo(cmd)
+	f.nodeFlags.addTo(cmd)
 }
 
 // load checks what was given. The connections are still missing.
@@ -213,8 +213,8 @@ func parseTemplate(args []string) ([]bench.Attribute, error) {
 }
 
 func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requests *bench.Requests) error {
-	a.locate(cmd, &f.asking)
-	if err := a.secure(cmd, &f.asking); err != nil {
+	a.locate(cmd, &f.nodeFlags)
+	if err := a.secure(cmd, &f.nodeFlags); err != nil {
 		return &exitError{err: err, code: 2}
 	}
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler), func() {})
@@ -309,7 +309,7 @@ func (f *grpcFlags) connect(ctx context.Context, where string, targets []string,
 			}
 			conns = append(conns, conn)
 			if err := f.look(ctx, conn, requests); err != nil {
-				q := asking{node: target, timeout: f.timeout, secured: access.TLS}
+				q := nodeFlags{node: target, timeout: f.timeout, secured: access.TLS}
 				return conns, q.explain(err)
 			}
 		}

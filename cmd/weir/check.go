@@ -16,7 +16,7 @@ import (
 const maxCost = 1 << 31
 
 func (a *app) checkCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain string
 	var cost int64
 	var peek bool
@@ -94,7 +94,7 @@ func parseRequest(args []string) (*weirv1.RateLimitRequest, error) {
 var errNobody = errors.New("missing identifier: add KEY=VALUE, such as user=alice")
 
 // check asks and prints. A denial becomes an error without words.
-func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequest) error {
+func (a *app) check(cmd *cobra.Command, q *nodeFlags, request *weirv1.RateLimitRequest) error {
 	var allowed bool
 	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
 		response, err := c.Check(ctx, request)

@@ -18,7 +18,7 @@ import (
 )
 
 // checkDescriptors is "weir check" with descriptors.
-func (a *app) checkDescriptors(cmd *cobra.Command, q *asking, d *descriptors, args []string, domain string, cost int64, peek bool) error {
+func (a *app) checkDescriptors(cmd *cobra.Command, q *nodeFlags, d *descriptors, args []string, domain string, cost int64, peek bool) error {
 	request, err := d.request(cmd, args, domain)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a *app) checkDescriptors(cmd *cobra.Command, q *asking, d *descriptors, ar
 }
 
 // explainDescriptors is "weir explain" with descriptors.
-func (a *app) explainDescriptors(cmd *cobra.Command, q *asking, d *descriptors, args []string, domain string, cost int64) error {
+func (a *app) explainDescriptors(cmd *cobra.Command, q *nodeFlags, d *descriptors, args []string, domain string, cost int64) error {
 	request, err := d.request(cmd, args, domain)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a *app) explainDescriptors(cmd *cobra.Command, q *asking, d *descriptors, 
 }
 
 // descriptorsStatus is "weir status" with descriptors.
-func (a *app) descriptorsStatus(cmd *cobra.Command, q *asking, d *descriptors, args []string, domain string) error {
+func (a *app) descriptorsStatus(cmd *cobra.Command, q *nodeFlags, d *descriptors, args []string, domain string) error {
 	request, err := d.request(cmd, args, domain)
 	if err == nil {
 		_, err = a.askDescriptors(cmd, q, d, request, formatDescriptorLimits)
@@ -66,7 +66,7 @@ func (a *app) descriptorsStatus(cmd *cobra.Command, q *asking, d *descriptors, a
 }
 
 // resetDescriptors is "weir reset" with descriptors.
-func (a *app) resetDescriptors(cmd *cobra.Command, q *asking, d *descriptors, args []string, domain, rule string) error {
+func (a *app) resetDescriptors(cmd *cobra.Command, q *nodeFlags, d *descriptors, args []string, domain, rule string) error {
 	request, err := d.request(cmd, args, domain)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (a *app) resetDescriptors(cmd *cobra.Command, q *asking, d *descriptors, ar
 
 // askDescriptors asks what descriptors lead to, prints that, and returns whether the request
 // would be allowed.
-func (a *app) askDescriptors(cmd *cobra.Command, q *asking, d *descriptors, request *weirv1.DescriptorsRequest,
+func (a *app) askDescriptors(cmd *cobra.Command, q *nodeFlags, d *descriptors, request *weirv1.DescriptorsRequest,
 	format func(texts []string, response *weirv1.ExplainDescriptorsResponse) string,
 ) (allowed bool, err error) {
 	err = a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
@@ -104,7 +104,7 @@ func (a *app) askDescriptors(cmd *cobra.Command, q *asking, d *descriptors, requ
 }
 
 // askAsEnvoy checks as Envoy does, prints the answer, and returns whether the request is allowed.
-func (a *app) askAsEnvoy(cmd *cobra.Command, q *asking, d *descriptors, request *weirv1.DescriptorsRequest, cost int64) (allowed bool, err error) {
+func (a *app) askAsEnvoy(cmd *cobra.Command, q *nodeFlags, d *descriptors, request *weirv1.DescriptorsRequest, cost int64) (allowed bool, err error) {
 	err = a.ask(cmd, q, func(ctx context.Context, _ *client.Node) (err error) {
 		secured := insecure.NewCredentials()
 		if q.secured != nil {

@@ -65,7 +65,7 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 		defer cancel()
 		var findings []node.Finding
 		if cmd.Flags().Changed("node") || a.env[variable("node")] != "" && !examinesOptions(cmd) {
-			q := asking{node: address, timeout: timeout, tokenFile: tokenFile}
+			q := nodeFlags{node: address, timeout: timeout, tokenFile: tokenFile}
 			a.locate(cmd, &q)
 			if err := q.takeTLS(cmd); err != nil {
 				return err
@@ -96,7 +96,7 @@ func examinesOptions(cmd *cobra.Command) bool {
 }
 
 // takeTLS takes the files of TLS from the options of a node, and refuses other options.
-func (q *asking) takeTLS(cmd *cobra.Command) error {
+func (q *nodeFlags) takeTLS(cmd *cobra.Command) error {
 	for _, o := range options() {
 		f := cmd.Flags().Lookup(o.name)
 		switch {
@@ -134,7 +134,7 @@ func (a *app) examineOptions(ctx context.Context, cmd *cobra.Command) (findings 
 }
 
 // examine asks a node that runs.
-func (q *asking) examine(ctx context.Context) (findings []node.Finding) {
+func (q *nodeFlags) examine(ctx context.Context) (findings []node.Finding) {
 	add := func(severity node.Severity, subject, format string, args ...any) {
 		findings = append(findings, node.Finding{Severity: severity, Subject: subject, Text: fmt.Sprintf(format, args...)})
 	}
@@ -174,7 +174,7 @@ func (q *asking) examine(ctx context.Context) (findings []node.Finding) {
 }
 
 // examineNodes says what a node knows of the others.
-func (q *asking) examineNodes(ctx context.Context, c *client.Node) (findings []node.Finding) {
+func (q *nodeFlags) examineNodes(ctx context.Context, c *client.Node) (findings []node.Finding) {
 	add := func(severity node.Severity, subject, text string) {
 		findings = append(findings, node.Finding{Severity: severity, Subject: subject, Text: text})
 	}
@@ -206,7 +206,7 @@ func (q *asking) examineNodes(ctx context.Context, c *client.Node) (findings []n
 var sameOptions = []string{"lyft-algorithm", "merge-domains", "xds-server", "xds-node-id", "rls-count-denied", "rls-shadow", "rls-quota"}
 
 // examineNodeOptions asks all members that answer for their options, and names those that differ although they are to be the same.
-func (q *asking) examineNodeOptions(ctx context.Context, nodes []*weirv1.Node) (findings []node.Finding) {
+func (q *nodeFlags) examineNodeOptions(ctx context.Context, nodes []*weirv1.Node) (findings []node.Finding) {
 	add := func(severity node.Severity, text string) {
 		findings = append(findings, node.Finding{Severity: severity, Subject: "options", Text: text})
 	}
@@ -247,7 +247,7 @@ func (q *asking) examineNodeOptions(ctx context.Context, nodes []*weirv1.Node) (
 	return findings
 }
 
-func (q *asking) optionsOf(ctx context.Context, n *weirv1.Node) (*weirv1.GetOptionsResponse, error) {
+func (q *nodeFlags) optionsOf(ctx context.Context, n *weirv1.Node) (*weirv1.GetOptionsResponse, error) {
 	c, err := q.connectAdmin(ctx, n)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ const (
 )
 
 func (a *app) drainCommand() *cobra.Command {
-	q := asking{timeout: drainTimeout}
+	q := nodeFlags{timeout: drainTimeout}
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
@@ -46,7 +46,7 @@ without a failed check. A SIGTERM to the node does the same.`,
 }
 
 // drain asks the node of that id, which c knows, and waits until it holds nothing.
-func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, undo bool) error {
+func (a *app) drain(ctx context.Context, q *nodeFlags, c *client.Node, id string, undo bool) error {
 	n, err := find(ctx, c, id)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain string
 	var cost int64
 	var d descriptors

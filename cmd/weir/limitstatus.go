@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain string
 	var d descriptors
 	cmd := &cobra.Command{

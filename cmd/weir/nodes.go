@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) nodesCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List the nodes of the cluster",
@@ -47,7 +47,7 @@ members and the address.`,
 }
 
 func (a *app) removeCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	cmd := &cobra.Command{
 		Use:   "remove NODE",
 		Short: "Take a dead node out of the cluster",

@@ -38,7 +38,7 @@ func redact(text []byte, secrets [][]byte) []byte {
 }
 
 // secretsOf returns what stands in the files of secrets, and in variables, line by line: none of it may leave this machine.
-func secretsOf(opts node.Options, q asking, env map[string]string) (secrets [][]byte) {
+func secretsOf(opts node.Options, q nodeFlags, env map[string]string) (secrets [][]byte) {
 	const most = 1 << 20 // bytes of a file
 	take := func(text string) {
 		for line := range strings.Lines(text) {

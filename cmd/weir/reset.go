@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) resetCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain, rule string
 	var d descriptors
 	cmd := &cobra.Command{

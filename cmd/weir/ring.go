@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) ringCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var tables bool
 	cmd := &cobra.Command{
 		Use:   "ring",

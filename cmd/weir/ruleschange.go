@@ -20,7 +20,7 @@ const (
 )
 
 func (a *app) applyCommand() *cobra.Command {
-	q := asking{timeout: defaultApplyTimeout}
+	q := nodeFlags{timeout: defaultApplyTimeout}
 	var f files
 	var prune, dryRun bool
 	cmd := &cobra.Command{
@@ -55,7 +55,7 @@ the nodes afterwards.`,
 	return cmd
 }
 
-func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesRequest) error {
+func (a *app) apply(cmd *cobra.Command, q *nodeFlags, request *weirv1.ApplyRulesRequest) error {
 	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Node) (string, error) {
 		response, err := c.Config().ApplyRules(ctx, request)
 		if err != nil {
@@ -70,7 +70,7 @@ func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesReq
 }
 
 func (a *app) deleteCommand() *cobra.Command {
-	q := asking{timeout: defaultApplyTimeout}
+	q := nodeFlags{timeout: defaultApplyTimeout}
 	var domain string
 	cmd := &cobra.Command{
 		Use:   "delete [DOMAIN/]ID",
@@ -108,7 +108,7 @@ afterwards.`,
 
 // changeAndWait makes a change and waits until all members run the content
 // revision that it returns; none means that there is nothing to wait for.
-func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Node) (string, error)) error {
+func (a *app) changeAndWait(cmd *cobra.Command, q *nodeFlags, change func(context.Context, *client.Node) (string, error)) error {
 	var missing []string
 	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
 		revision, err := change(ctx, c)
@@ -164,7 +164,7 @@ func awaitNodes(ctx context.Context, c *client.Node, revision string) (members i
 }
 
 func (a *app) diffCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var f files
 	var prune bool
 	cmd := &cobra.Command{

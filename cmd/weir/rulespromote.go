@@ -36,7 +36,7 @@ var defaultSteps = []int64{1, 10, 50, 100}
 
 // promoteFlags are the flags of weir rules promote.
 type promoteFlags struct {
-	asking
+	nodeFlags
 	domain    string
 	below     string
 	steps     []int64
@@ -48,7 +48,7 @@ type promoteFlags struct {
 }
 
 func (a *app) promoteCommand() *cobra.Command {
-	f := promoteFlags{asking: asking{timeout: defaultApplyTimeout}}
+	f := promoteFlags{nodeFlags: nodeFlags{timeout: defaultApplyTimeout}}
 	cmd := &cobra.Command{
 		Use:   "promote [DOMAIN/]ID --if-denied-below SHARE",
 		Short: "Enforce a rule step by step while it denies little",
@@ -149,14 +149,14 @@ func (a *app) promote(cmd *cobra.Command, f *promoteFlags, id string) error {
 	}
 	cmd.SetContext(ctx)
 	var stopped *stopError
-	err = a.ask(cmd, &f.asking, func(ctx context.Context, c *client.Node) error {
+	err = a.ask(cmd, &f.nodeFlags, func(ctx context.Context, c *client.Node) error {
 		f.timeout = p.patience // for errors
 		name, err := ruleName{f.domain, id}.resolveWithin(ctx, c, p.patience)
 		if err != nil {
 			return err
 		}
 		p.name = name
-		nodes := &askedCluster{asking: &f.asking, asked: c, name: name, conns: make(map[string]*client.Node)}
+		nodes := &askedCluster{nodeFlags: &f.nodeFlags, asked: c, name: name, conns: make(map[string]*client.Node)}
 		defer nodes.close()
 		err = (&rollout{plan: p, cluster: nodes, report: a.rolloutReport(f.json)}).run(ctx)
 		if e, ok := errors.AsType[*stopError](err); ok {
@@ -180,7 +180,7 @@ func (n ruleName) resolveWithin(ctx context.Context, c *client.Node, timeout tim
 
 // askedCluster asks the nodes of a cluster about one rule. It is for one caller at a time, except counts.
 type askedCluster struct {
-	*asking
+	*nodeFlags
 	asked *client.Node
 	name  ruleName
 

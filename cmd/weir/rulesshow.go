@@ -18,7 +18,7 @@ import (
 const maxWatchMessage = 16 << 20
 
 func (a *app) listCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -64,7 +64,7 @@ func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.Watc
 }
 
 func (a *app) getCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain string
 	cmd := &cobra.Command{
 		Use:   "get [DOMAIN/]ID",
@@ -101,7 +101,7 @@ func (a *app) getCommand() *cobra.Command {
 }
 
 func (a *app) exportCommand() *cobra.Command {
-	var q asking
+	var q nodeFlags
 	var domain, output string
 	cmd := &cobra.Command{
 		Use:   "export",

@@ -34,12 +34,12 @@ const (
 
 // bundleFlags are the flags of weir support-bundle.
 type bundleFlags struct {
-	asking
+	nodeFlags
 	config, http, profiles, out string
 }
 
 func (a *app) bundleCommand() *cobra.Command {
-	f := bundleFlags{asking: asking{timeout: bundlePatient}}
+	f := bundleFlags{nodeFlags: nodeFlags{timeout: bundlePatient}}
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Write what helps to find a fault into an archive",
@@ -73,8 +73,8 @@ The exit code is 0 if the archive was written, also if parts are missing, and 2 
 		if f.timeout <= 0 {
 			return usageError(cmd, "--timeout: %v is not above 0", f.timeout)
 		}
-		a.locate(cmd, &f.asking)
-		if err := a.secure(cmd, &f.asking); err != nil {
+		a.locate(cmd, &f.nodeFlags)
+		if err := a.secure(cmd, &f.nodeFlags); err != nil {
 			return &exitError{err: err, code: 2}
 		}
 		if err := f.checkAddress(); err != nil {
@@ -121,7 +121,7 @@ func (a *app) writeBundle(cmd *cobra.Command, f *bundleFlags) error {
 	b := &bundle{files: make(map[string][]byte)}
 	b.files["version.txt"] = []byte(versionText() + "\n")
 	opts := a.bundleOptions(b, f)
-	b.hide = append(b.hide, secretsOf(opts, f.asking, a.env)...)
+	b.hide = append(b.hide, secretsOf(opts, f.nodeFlags, a.env)...)
 	a.bundleNode(cmd.Context(), b, f, opts)
 	if len(b.errors) > 0 {
 		b.files["errors.txt"] = []byte(strings.Join(b.errors, "\n") + "\n")

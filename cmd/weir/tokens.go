@@ -36,7 +36,7 @@ its nodes; else those of a file, for weir serve --tokens.`,
 // tokenPlace is where the tokens of a command stand: in a file, or in the cluster of a node.
 type tokenPlace struct {
 	file string
-	q    asking
+	q    nodeFlags
 }
 
 // addTo defines the flags.

@@ -42,7 +42,7 @@ const (
 
 // topping is a call of weir top.
 type topping struct {
-	asking
+	nodeFlags
 	request weirv1.ListTopKeysRequest
 	limit   int
 	once    bool
@@ -109,7 +109,7 @@ func (a *app) top(cmd *cobra.Command, q *topping) error {
 	if _, shown := terminalRows(a.stdout); shown && !q.once && !q.json {
 		return a.watchTop(cmd, q)
 	}
-	return a.ask(cmd, &q.asking, func(ctx context.Context, c *client.Node) error {
+	return a.ask(cmd, &q.nodeFlags, func(ctx context.Context, c *client.Node) error {
 		response, err := c.ListTopKeys(ctx, &q.request)
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ func (a *app) watchTop(cmd *cobra.Command, q *topping) error {
 	timeout := q.timeout
 	q.timeout = 1<<63 - 1 // of all calls; each has its own
 	first := true
-	return a.ask(cmd, &q.asking, func(ctx context.Context, c *client.Node) error {
+	return a.ask(cmd, &q.nodeFlags, func(ctx context.Context, c *client.Node) error {
 		tick := time.NewTicker(topEvery)
 		defer tick.Stop()
 		for {

@@ -27,7 +27,7 @@ func (a *app) viewCommand() *cobra.Command {
 }
 
 func (a *app) viewImportCommand() *cobra.Command {
-	q := asking{timeout: importTimeout}
+	q := nodeFlags{timeout: importTimeout}
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "import",

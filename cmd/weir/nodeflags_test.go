@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAskingErrors: every failed call is one sentence and exit code 2.
-func TestAskingErrors(t *testing.T) {
+// TestNodeFlagsErrors: every failed call is one sentence and exit code 2.
+func TestNodeFlagsErrors(t *testing.T) {
 	refused := "127.0.0.1:1" // reserved for tcpmux; no process listens there
 	silent := listen(t, &fakeNode{silent: true})
 	empty := listen(t, nil)
@@ -56,7 +56,7 @@ func TestAskingErrors(t *testing.T) {
 
 // TestExplainUnavailable has the texts that would need a name server.
 func TestExplainUnavailable(t *testing.T) {
-	q := &asking{node: "n:1"}
+	q := &nodeFlags{node: "n:1"}
 	const lookup = "dns: A record lookup error: lookup n on 127.0.0.1:53: read udp 127.0.0.1:5->127.0.0.1:53: read: connection refused"
 	tests := []struct{ message, want string }{
 		{"name resolver error: produced zero addresses", "node n:1 cannot be reached: its name has no address"},

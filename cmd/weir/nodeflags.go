@@ -27,8 +27,8 @@ const (
 	defaultAskTimeout = 2 * time.Second
 )
 
-// asking is what the commands that ask a node have in common.
-type asking struct {
+// nodeFlags are what the commands that ask a node have in common.
+type nodeFlags struct {
 	node    string
 	where   string // where node was given
 	timeout time.Duration
@@ -42,12 +42,12 @@ type asking struct {
 }
 
 // addTo defines the flags. A timeout that is set already is the default.
-func (q *asking) addTo(cmd *cobra.Command) {
+func (q *nodeFlags) addTo(cmd *cobra.Command) {
 	q.add(cmd, true)
 }
 
 // add defines the flags, of commands whose answer is no message without --json.
-func (q *asking) add(cmd *cobra.Command, json bool) {
+func (q *nodeFlags) add(cmd *cobra.Command, json bool) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&q.node, "node", defaultNode, "`HOST:PORT` of the node's gRPC; $WEIR_NODE sets it as well")
@@ -63,7 +63,7 @@ func (q *asking) add(cmd *cobra.Command, json bool) {
 
 // ask calls the node. What goes wrong becomes an error with exit code 2, because
 // 1 means a denied check.
-func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *client.Node) error) error {
+func (a *app) ask(cmd *cobra.Command, q *nodeFlags, call func(context.Context, *client.Node) error) error {
 	a.locate(cmd, q)
 	if q.timeout <= 0 {
 		return usageError(cmd, "--timeout: %v is not above 0", q.timeout)
@@ -88,7 +88,7 @@ func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *cli
 }
 
 // locate finds out which node is asked.
-func (a *app) locate(cmd *cobra.Command, q *asking) {
+func (a *app) locate(cmd *cobra.Command, q *nodeFlags) {
 	q.where = "--node"
 	if address := a.env[variable("node")]; address != "" && !cmd.Flags().Changed("node") {
 		q.node, q.where = address, variable("node")
@@ -96,7 +96,7 @@ func (a *app) locate(cmd *cobra.Command, q *asking) {
 }
 
 // checkAddress refuses the address of a node that is none, for commands that go on if the node does not answer.
-func (q *asking) checkAddress() error {
+func (q *nodeFlags) checkAddress() error {
 	c, err := q.connect(q.node)
 	if err != nil {
 		return &exitError{err: fmt.Errorf("%s: %w", q.where, err), code: 2}
@@ -105,7 +105,7 @@ func (q *asking) checkAddress() error {
 }
 
 // secure reads the files of TLS, each from its flag or its variable.
-func (a *app) secure(cmd *cobra.Command, q *asking) (err error) {
+func (a *app) secure(cmd *cobra.Command, q *nodeFlags) (err error) {
 	for _, f := range []struct {
 		name string
 		path *string
@@ -131,7 +131,7 @@ func (a *app) secure(cmd *cobra.Command, q *asking) (err error) {
 }
 
 // readToken reads the token of --token-file, $WEIR_TOKEN_FILE or $WEIR_TOKEN, if there is one.
-func (a *app) readToken(cmd *cobra.Command, q *asking) error {
+func (a *app) readToken(cmd *cobra.Command, q *nodeFlags) error {
 	if path := a.env[variable("token-file")]; path != "" && !cmd.Flags().Changed("token-file") {
 		q.tokenFile = path
 	}
@@ -150,7 +150,7 @@ func (a *app) readToken(cmd *cobra.Command, q *asking) error {
 }
 
 // connect returns a client of a node.
-func (q *asking) connect(address string) (*client.Node, error) {
+func (q *nodeFlags) connect(address string) (*client.Node, error) {
 	var options []client.Option
 	if q.secured != nil {
 		options = append(options, client.WithTLS(q.secured))
@@ -163,7 +163,7 @@ func (q *asking) connect(address string) (*client.Node, error) {
 
 // connectAdmin returns a client of the port of a node that serves admin calls. The error says if another node answers
 // there, as one may if the address is on loopback and the node is on another machine.
-func (q *asking) connectAdmin(ctx context.Context, n *weirv1.Node) (*client.Node, error) {
+func (q *nodeFlags) connectAdmin(ctx context.Context, n *weirv1.Node) (*client.Node, error) {
 	address := cmp.Or(n.GetAdminAddress(), n.GetAddress())
 	c, err := q.connect(address)
 	if err != nil {
@@ -183,7 +183,7 @@ func (q *asking) connectAdmin(ctx context.Context, n *weirv1.Node) (*client.Node
 }
 
 // explain says in one sentence what a failed call means for the person who made it.
-func (q *asking) explain(err error) error {
+func (q *nodeFlags) explain(err error) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return err
@@ -210,14 +210,14 @@ func (q *asking) explain(err error) error {
 
 // refusedWithoutCertificate reports whether a node has ended the connection because this client has
 // shown no certificate. With TLS 1.3 that may show only as the end of the connection.
-func (q *asking) refusedWithoutCertificate(message string) bool {
+func (q *nodeFlags) refusedWithoutCertificate(message string) bool {
 	return len(q.secured.Certificates) == 0 && slices.ContainsFunc([]string{"certificate required", "broken pipe", "connection reset"},
 		func(text string) bool { return strings.Contains(message, text) })
 }
 
 // explainUnavailable goes by the texts of gRPC and of the operating system: the
 // code says no more than that there was no connection.
-func (q *asking) explainUnavailable(message string) error {
+func (q *nodeFlags) explainUnavailable(message string) error {
 	switch {
 	case strings.Contains(message, "lookup error"):
 		// Comes before the next: it may be the name server that refused.
