@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -32,9 +31,6 @@ import (
 //
 //go:embed openapi/openapi.json
 var openAPI []byte
-
-// readStrictly sets how queries are read. The gateway has one way for the whole process.
-var readStrictly = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
 
 // HTTPConfig is what a server of the HTTP API consists of, in addition to its services.
 type HTTPConfig struct {
@@ -214,10 +210,6 @@ func (l *Limiter) forwardDecision(_ context.Context, w http.ResponseWriter, m pr
 	return nil
 }
 
-// strictQuery refuses unknown parameters, which the gateway would ignore: a misspelt revision must not
-// delete a rule unconditionally.
-type strictQuery struct{ runtime.DefaultQueryParser }
-
 // Parse implements runtime.QueryParameterParser.
 func (q strictQuery) Parse(m proto.Message, values url.Values, filter *utilities.DoubleArray) error {
 	fields := m.ProtoReflect().Descriptor().Fields()
@@ -240,4 +232,16 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
+}
+
+// headAsGet has next answer HEAD as it answers GET; the server leaves the body out.
+func headAsGet(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		next.ServeHTTP(w, r)
+	})
 }

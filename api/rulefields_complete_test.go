@@ -70,7 +70,7 @@ func TestFieldsAreComplete(t *testing.T) {
 			name := m.Name + "." + f.Key
 			keys = append(keys, f.Key)
 			for _, missing := range incomplete(f) {
-				t.Errorf("%s: its declaration in rules/format.go lacks a %s", name, missing)
+				t.Errorf("%s: its declaration in rules/schema.go lacks a %s", name, missing)
 			}
 			if !slices.Contains(tags(p.spec), f.Key) {
 				t.Errorf("%s: missing in %T, in rules/spec.go", name, p.spec)
@@ -88,12 +88,12 @@ func TestFieldsAreComplete(t *testing.T) {
 		}
 		for _, tag := range tags(p.spec) {
 			if !slices.Contains(append(keys, p.apart...), tag) {
-				t.Errorf("%s.%s: missing in rules/format.go, but %T has it", m.Name, tag, p.spec)
+				t.Errorf("%s.%s: missing in rules/schema.go, but %T has it", m.Name, tag, p.spec)
 			}
 		}
 		for i := range message.Fields().Len() {
 			if field := string(message.Fields().Get(i).Name()); !slices.Contains(append(keys, p.apart...), field) {
-				t.Errorf("%s.%s: missing in rules/format.go, but message %s has it", m.Name, field, message.Name())
+				t.Errorf("%s.%s: missing in rules/schema.go, but message %s has it", m.Name, field, message.Name())
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func checkExample(t *testing.T, m string, p place, f rules.Field) {
 		return
 	}
 	if plain, err := json.Marshal(docs); err != nil || !strings.Contains(string(plain), `"`+f.Key+`":`) {
-		t.Errorf("%s: lost between a file and its Spec: missing in Rule.Spec of rules/spec.go, or not read into the Rule in rules/format.go; or its example is the default", name)
+		t.Errorf("%s: lost between a file and its Spec: missing in Rule.Spec of rules/spec.go, or not read into the Rule in rules/schema.go; or its example is the default", name)
 		return
 	}
 	if text, err := rules.Format(docs); err != nil || !strings.Contains(string(text), f.Key+":") {
@@ -267,7 +267,7 @@ func checkLength(t *testing.T, m string, p place, f rules.Field) {
 	most := longest(f)
 	if most == 0 {
 		if f.Type == "text" {
-			t.Errorf("%s.%s: its Bounds in rules/format.go lack the length, such as 128 bytes", m, f.Key)
+			t.Errorf("%s.%s: its Bounds in rules/schema.go lack the length, such as 128 bytes", m, f.Key)
 		}
 		return
 	}
@@ -297,7 +297,7 @@ func checkDefault(t *testing.T, m string, p place, f rules.Field) {
 		t.Fatalf("%s.%s: a rule without it is refused: %v", m, f.Key, err)
 	}
 	if w, a := written.Documents()[0].Rules[1], absent.Documents()[0].Rules[1]; !reflect.DeepEqual(w, a) {
-		t.Errorf("%s.%s: its default is not what a rule without it has: set it where a Rule is made, in rules/format.go or rules/compile.go:\n%+v\n%+v", m, f.Key, w, a)
+		t.Errorf("%s.%s: its default is not what a rule without it has: set it where a Rule is made, in rules/schema.go or rules/compile.go:\n%+v\n%+v", m, f.Key, w, a)
 	}
 }
 
@@ -313,8 +313,8 @@ func checkUnlimited(t *testing.T, f rules.Field, rule rules.Mapping) {
 	_, err := parse(fmt.Sprintf("{id: tested, unlimited: true, %s: %s}", f.Key, f.Example))
 	switch {
 	case permitted && err != nil:
-		t.Errorf("rule.%s: the Bounds of unlimited in rules/format.go permit it, and the decoder says %v", f.Key, err)
+		t.Errorf("rule.%s: the Bounds of unlimited in rules/schema.go permit it, and the decoder says %v", f.Key, err)
 	case !permitted && err == nil:
-		t.Errorf("rule.%s: the decoder permits it with unlimited: true: declare it with counting in rules/format.go if it says how to count, or else name it in the Bounds of unlimited there", f.Key)
+		t.Errorf("rule.%s: the decoder permits it with unlimited: true: declare it with counting in rules/schema.go if it says how to count, or else name it in the Bounds of unlimited there", f.Key)
 	}
 }

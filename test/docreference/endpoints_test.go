@@ -26,7 +26,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := exchanges(string(read(t, "test/e2e/openapi_test.go")))
-	queries, node := string(read(t, "api/httpquery.go")), string(read(t, "client/node.go"))
+	queries, node := string(read(t, "api/unknownquery.go")), string(read(t, "client/singlenode.go"))
 	reference := string(read(t, pages, "reference/commands.md"))
 	for _, e := range all {
 		missing := func(format string, args ...any) {
@@ -44,7 +44,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 			missing("the comments of %s: it has none that begins with its name", e.method.ParentFile().Path())
 		}
 		if service, name, _ := strings.Cut(e.name, "."); service != "RateLimiterConfig" && !e.method.IsStreamingClient() && !strings.Contains(node, "."+name+"(ctx, ") {
-			missing("client/node.go")
+			missing("client/singlenode.go")
 		}
 		if !e.bound {
 			missing("api/weir/v1/gateway.yaml, or byHand in test/docreference/endpoints.go; then run make generate")
@@ -64,7 +64,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 			missing("exchanges, in test/e2e/openapi_test.go: %s", e.binding)
 		}
 		if e.readsQuery(verb, path) && !strings.Contains(queries, `"`+cutParameters(path)+`"`) {
-			missing("queries, in api/httpquery.go: %s", e.binding)
+			missing("queries, in api/unknownquery.go: %s", e.binding)
 		}
 	}
 	for name := range commands {

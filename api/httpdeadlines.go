@@ -6,18 +6,6 @@ import (
 	"time"
 )
 
-// headAsGet has next answer HEAD as it answers GET; the server leaves the body out.
-func headAsGet(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodHead {
-			get := *r
-			get.Method = http.MethodGet
-			r = &get
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // atMostFor ends the context of requests after that time.
 func atMostFor(most time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 )
 
 // queries are the paths that read a query, with what it may have; nil is for those whose
@@ -67,3 +70,10 @@ func unreadQuery(r *http.Request) error {
 	}
 	return nil
 }
+
+// readStrictly sets how queries are read. The gateway has one way for the whole process.
+var readStrictly = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
+
+// strictQuery refuses unknown parameters, which the gateway would ignore: a misspelt revision must not
+// delete a rule unconditionally.
+type strictQuery struct{ runtime.DefaultQueryParser }

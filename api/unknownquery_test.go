@@ -57,7 +57,7 @@ func TestUnreadQueries(t *testing.T) {
 			}
 			for _, p := range operation.Parameters {
 				if p.In == "query" && ask(method, path, p.Name+"=1") != http.StatusOK {
-					t.Errorf("%s %s?%s=1 is refused: missing in queries, in api/httpquery.go", method, path, p.Name)
+					t.Errorf("%s %s?%s=1 is refused: missing in queries, in api/unknownquery.go", method, path, p.Name)
 				}
 			}
 		}
