@@ -1,11 +1,7 @@
 package httplimit
 
 import (
-	"net/http"
-
 	"github.com/weirlimit/weir/internal/headers"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Style says which header fields are written, and by how much Retry-After varies. The
@@ -33,16 +29,3 @@ const (
 // DefaultStyle returns the style of a middleware without WithStyle: Draft and XRateLimit,
 // with a jitter of 10 %.
 func DefaultStyle() Style { return headers.DefaultStyle() }
-
-// WriteAnswer writes the answer to a check into the response to the request that was
-// checked, in a service that uses no middleware. An allowed request gets header fields,
-// and its handler goes on. A denied one gets status 429 and a problem document as well:
-// WriteAnswer then returns true, and the response is complete.
-func WriteAnswer(w http.ResponseWriter, style Style, answer *weirv1.RateLimitResponse) (denied bool) {
-	a := headers.Of(answer)
-	_ = style.Set(w.Header(), a) // names of rules are ASCII
-	if a.Denied {
-		headers.ProblemOf(a).Write(w)
-	}
-	return a.Denied
-}
