@@ -1,0 +1,96 @@
+package ownership
+
+import (
+	"slices"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// intake is how far a feed has been taken. The zero value is that of none.
+type intake struct {
+	from           view.Life
+	session, index uint64 // of the last message
+}
+
+// Take takes changes that another node has sent. There is one receipt for each.
+func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
+	receipts := make([]Receipt, 0, len(changes))
+	for _, m := range changes {
+		receipt := Useless
+		if int(m.Partition) < len(n.parts) {
+			receipt = n.parts[m.Partition].take(from, m)
+		}
+		receipts = append(receipts, receipt)
+	}
+	return receipts
+}
+
+func (x *partition) take(from view.Life, m *Changes) Receipt {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
+		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same
+			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+		}
+		return receipt
+	}
+	at := &x.in.feed
+	continues := at.from == from && at.session == m.Session
+	switch {
+	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
+		return Taken // it was before, or a later one was
+	case m.Index != 1 && !(continues && m.Index == at.index+1):
+		return Again
+	}
+	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
+	if err := x.node.Shard.Apply(x.p, m.Records); err != nil {
+		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)
+		return Useless
+	}
+	if *at = (intake{from, m.Session, m.Index}); len(m.Records) > 0 {
+		x.replica = x.replica.Fed()
+	}
+	if !m.Complete {
+		return Taken
+	}
+	x.takeCopy(from, m)
+	if m.Number > 0 && x.replica.Complete == m.Number {
+		return Fit
+	}
+	return Taken
+}
+
+// takeCopy tells the replica that all of a copy was laid down. x.mu is held.
+func (x *partition) takeCopy(from view.Life, m *Changes) {
+	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
+	switch {
+	case m.FinalFor > 0 && !slices.Contains(x.replica.Claim.Predecessors, from):
+		e.Kind, e.Number, e.Term = replica.Salvaged, 0, m.FinalFor
+		x.in.search.isDone = true
+	case m.FinalFor > 0:
+		e.Kind, e.Number, e.Term = replica.Final, 0, m.FinalFor
+	}
+	x.step(e, nil)
+	if x.replica.Version == m.Version {
+		x.in.search.restored = false
+	}
+}
+
+// mayTake says whether changes are of use. valid says whether the decision lease is valid.
+func (x *partition) mayTake(from view.Life, m *Changes, valid bool) Receipt {
+	r := &x.replica
+	if m.FinalFor == 0 {
+		if r.State == replica.Deciding || r.Version.After(m.Version) {
+			return Useless
+		}
+		return Taken
+	}
+	switch {
+	case m.FinalFor > r.Claim.Term, r.State == replica.Waiting && m.FinalFor == r.Claim.Term && !valid:
+		return Later
+	case r.State != replica.Waiting, m.FinalFor != r.Claim.Term, slices.Contains(r.Heard, from), !m.Version.After(r.Version):
+		return Useless
+	}
+	return Taken
+}
