@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlimit/weir/internal/jsonline"
+	"github.com/weirlimit/weir/internal/asciijson"
 )
 
 // Bounds of what is kept.
@@ -116,5 +116,5 @@ func Line(e Entry) []byte {
 	if err != nil { // no field of an Entry can fail
 		panic(err)
 	}
-	return append(jsonline.ASCII(make([]byte, 0, len(text)+1), text), '\n')
+	return append(asciijson.ASCII(make([]byte, 0, len(text)+1), text), '\n')
 }

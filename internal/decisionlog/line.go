@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirlimit/weir/internal/jsonline"
+	"github.com/weirlimit/weir/internal/asciijson"
 )
 
 // Version is the version of a line, which rises if a field gets another meaning or goes. A field may be added without.
@@ -120,7 +120,7 @@ func (o *object) name(name string) {
 
 func (o *object) text(name, v string) {
 	o.name(name)
-	o.b = jsonline.AppendString(o.b, v)
+	o.b = asciijson.AppendString(o.b, v)
 }
 
 func (o *object) number(name string, v int64) {

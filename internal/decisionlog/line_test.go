@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/jsonline"
+	"github.com/weirlimit/weir/internal/asciijson"
 )
 
 // fillAll gives every field a value of its own.
@@ -49,7 +49,7 @@ func TestLineIsItsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := append(jsonline.ASCII(nil, text), '\n')
+		want := append(asciijson.ASCII(nil, text), '\n')
 		got := line.AppendTo(nil)
 		if !bytes.Equal(got, want) {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -26,10 +26,10 @@ var imports = map[string][]string{
 	// Logs replayed through rules: for the CLI, and for a node that shows what rules would do.
 	"internal/backtest": {"rules", "rules/envoy", "ring", "algorithms"},
 	// What was changed by which caller: the API records it, and the node says where.
-	"internal/audit": {"internal/jsonline"},
+	"internal/audit": {"internal/asciijson"},
 	// What each check was told: the API records it, and the node says where.
-	"internal/decisionlog": {"internal/jsonline"},
-	"internal/jsonline":    {},
+	"internal/decisionlog": {"internal/asciijson"},
+	"internal/asciijson":   {},
 	// Which keys are asked for most: the API records it, and the cluster collects it.
 	"internal/topkeys": {},
 	// Spans of checks: the API makes them, and the node says where they go.
@@ -52,7 +52,7 @@ var imports = map[string][]string{
 	"ui": {"api/weir/v1", "algorithms"},
 
 	"cluster":      {"internal/topkeys", "cluster/peerv1", "cluster/ownership", "cluster/replica", "cluster/view", "shard", "ring", "algorithms"},
-	"node":         {"ui", "internal/backtest", "internal/jsonline", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "cluster/view", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"node":         {"ui", "internal/backtest", "internal/asciijson", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "cluster/view", "shard", "rules", "rules/envoy", "ring", "algorithms"},
 	"api":          {"overload", "internal/topkeys", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "cluster/view", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.

@@ -1,5 +1,5 @@
-// Package jsonline writes JSON in printable ASCII, so that no text in it can end a line or direct a terminal.
-package jsonline
+// Package asciijson writes JSON in printable ASCII, so that no text in it can end a line or direct a terminal.
+package asciijson
 
 import (
 	"unicode/utf16"

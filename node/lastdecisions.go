@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/internal/asciijson"
 	"github.com/weirlimit/weir/internal/decisionlog"
-	"github.com/weirlimit/weir/internal/jsonline"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/ui"
 
@@ -98,7 +98,7 @@ func tailOf(path string, most int64) ([]byte, error) {
 
 // lastDecisionsOf returns the last decisions about an attribute, the newest first.
 func lastDecisionsOf(lines []byte, domain, key, value string) (list []ui.Decision) {
-	entry := jsonline.AppendString(append(jsonline.AppendString([]byte(`{"key":`), key), `,"value":`...), value)
+	entry := asciijson.AppendString(append(asciijson.AppendString([]byte(`{"key":`), key), `,"value":`...), value)
 	for len(lines) > 0 && len(list) < maxLastDecisions {
 		begin := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
 		line := lines[begin:]

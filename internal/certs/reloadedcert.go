@@ -15,21 +15,6 @@ import (
 // rereadEvery is how old what was read of files may be.
 const rereadEvery = time.Second
 
-// ServiceClient returns the configuration of a client of another program's service, by what the files have now: it
-// verifies the server by files.CA, or by the CAs of the system if that is empty, and shows files.Cert unless that is
-// empty. The server must have serverName, or the name that it is dialed by if that is empty.
-func ServiceClient(files Files, serverName string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
-	pair, err := files.pair("xds")
-	if pair != nil {
-		config.Certificates = []tls.Certificate{*pair}
-	}
-	if err == nil && files.CA != "" {
-		config.RootCAs, err = files.pool("xds")
-	}
-	return config, err
-}
-
 // Service has a certificate for clients that are none of Weir's, which names a host and no node. Run reads the files
 // again every second. Files that cannot be used leave what was read before in force. It is
 // safe for concurrent use.

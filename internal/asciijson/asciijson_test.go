@@ -1,4 +1,4 @@
-package jsonline
+package asciijson
 
 import (
 	"encoding/json"
