@@ -15,7 +15,7 @@ import (
 	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
-// This file is the inverse of format.go: plain data as the YAML nodes of a file.
+// This file is the inverse of schema.go: plain data as the YAML nodes of a file.
 // Nodes that were not read have line 0.
 
 func (doc Document) node() *yaml.Node {

@@ -68,16 +68,3 @@ func Int(value int64) *yaml.Node {
 func Bool(value bool) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(value)}
 }
-
-// IsNull reports whether n is an empty value.
-func IsNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-// ValueOf returns the value of a key in a mapping, or nil.
-func ValueOf(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Kind == yaml.MappingNode && n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
