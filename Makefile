@@ -60,7 +60,7 @@ audit:
 VERSION = 0.0.0
 .PHONY: packages release-check
 packages:
-	mkdir -p bin/packages && cd test/release && go run . $(VERSION) ../../bin/packages
+	mkdir -p bin/packages && cd test/buildpackages && go run . $(VERSION) ../../bin/packages
 
 # All that a release has, in dist, without publishing it. It takes minutes to compile goreleaser.
 release-check:

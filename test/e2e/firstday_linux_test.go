@@ -47,7 +47,7 @@ func TestFirstDay(t *testing.T) {
 	envoy, prometheus, dpkg := findThe(t, "envoy", "ENVOY", ""), findThe(t, "prometheus", "", "PROM_BIN"), findProgram(t, "dpkg-deb")
 	etcd := startRealEtcd(t)
 	dist := t.TempDir()
-	mustRun(t, "../release", nil, "go", "run", ".", firstVersion, dist)
+	mustRun(t, "../buildpackages", nil, "go", "run", ".", firstVersion, dist)
 
 	// Install, make certificates, configure, start.
 	o := newOperator(t, dpkg)
@@ -68,7 +68,7 @@ func TestFirstDay(t *testing.T) {
 	built := make(chan error, 1) // the next version, meanwhile
 	go func() {
 		cmd := exec.CommandContext(t.Context(), "go", "run", ".", secondVersion, dist, "deb")
-		cmd.Dir = "../release"
+		cmd.Dir = "../buildpackages"
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)

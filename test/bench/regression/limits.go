@@ -26,7 +26,7 @@ var limits = []limit{
 	{"BenchmarkCheckRateLimit/one_limit", "B/op", "", 200},
 	{"BenchmarkCheckRateLimitBatch", "allocs/op", "", 3}, // of 100 checks
 	{"BenchmarkCheckRateLimitBatch", "B/op", "", 5_000},
-	{"BenchmarkShouldRateLimit", "allocs/op", "", 4}, // of 2 descriptors
+	{"BenchmarkShouldRateLimit", "allocs/op", "", 4},     // of 2 descriptors
 	{"BenchmarkTracing/process/off", "allocs/op", "", 3}, // as one_limit: tracing that is off takes none
 	{"BenchmarkTracing/process/1%", "allocs/op", "", 3},
 	{memory, "allocs_per_check", "", 0.01},

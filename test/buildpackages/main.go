@@ -3,7 +3,7 @@
 // With formats, such as deb, it builds these packages only, of the completions and man pages that the directory has from
 // another version of the same source.
 //
-//	cd test/release && go run . VERSION DIRECTORY [FORMAT...]
+//	cd test/buildpackages && go run . VERSION DIRECTORY [FORMAT...]
 package main
 
 import (

@@ -1,4 +1,4 @@
-module github.com/weirlimit/weir/test/release
+module github.com/weirlimit/weir/test/buildpackages
 
 go 1.26.0
 
