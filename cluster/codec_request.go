@@ -103,6 +103,11 @@ func appendRequest(b []byte, o op, id uint32, g *shard.Group) []byte {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
 		}
 	}
+	return appendRest(b, o, relayed, g)
+}
+
+// appendRest appends what a request has after its takes.
+func appendRest(b []byte, o op, relayed bool, g *shard.Group) []byte {
 	switch o {
 	case opReturn:
 		if relayed {

@@ -148,6 +148,17 @@ func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 	if c.alarmAt.IsZero() || a.due.Before(c.alarmAt) {
 		c.setAlarmLocked(a.due, a.due.Sub(a.sent))
 	}
+	c.appendGroupsLocked(a, groups, hot)
+	idle := c.unacked < maxUnacked
+	c.mu.Unlock()
+	if idle { // else the goroutine that receives the answer to the frame under way sends the next
+		c.pushAll()
+	}
+	return first, nil
+}
+
+// appendGroupsLocked appends the requests of a call, with the ids that follow the last one.
+func (c *conn) appendGroupsLocked(a *call, groups []*shard.Group, hot []*hotCounter) {
 	due, span := stampOf(c.base, a.due), a.span
 	if c.revision < 1 {
 		span = nil
@@ -163,12 +174,6 @@ func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 		}
 		c.appendLocked(o, c.nextID, g, due, span)
 	}
-	idle := c.unacked < maxUnacked
-	c.mu.Unlock()
-	if idle { // else the goroutine that receives the answer to the frame under way sends the next
-		c.pushAll()
-	}
-	return first, nil
 }
 
 // refuseLocked returns an error if the queue has no room for the requests, with their takes in size bytes, and nil

@@ -193,20 +193,8 @@ func newBatch(p *GivenDenialLeases, r *Router) *batch {
 // memory. A frame with an error in it is refused as a whole, before anything is
 // counted.
 func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
-	b.takes, b.requests = b.takes[:0], b.requests[:0]
-	r := openFrame(frame)
-	r.preamble()
-	wait := b.waitOf(&r)
-	for ; r.more(); r.preamble() {
-		var q request
-		q, b.takes = r.request(b.takes)
-		if b.waited != nil && r.due != 0 && q.lapses() {
-			q.until = b.now.Add(r.due.since(r.sent) - wait)
-		}
-		b.requests = append(b.requests, q)
-	}
-	if r.err != nil {
-		return nil, r.err
+	if err := b.read(frame); err != nil {
+		return nil, err
 	}
 	out = newFrame(out)
 	for i := 0; i < len(b.requests); {
@@ -237,6 +225,23 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 		out = appendBusy(out)
 	}
 	return out, nil
+}
+
+// read reads the requests of a frame, and until when each is to be answered.
+func (b *batch) read(frame []byte) error {
+	b.takes, b.requests = b.takes[:0], b.requests[:0]
+	r := openFrame(frame)
+	r.preamble()
+	wait := b.waitOf(&r)
+	for ; r.more(); r.preamble() {
+		var q request
+		q, b.takes = r.request(b.takes)
+		if b.waited != nil && r.due != 0 && q.lapses() {
+			q.until = b.now.Add(r.due.since(r.sent) - wait)
+		}
+		b.requests = append(b.requests, q)
+	}
+	return r.err
 }
 
 // waitOf returns how long the frame has waited on its way.

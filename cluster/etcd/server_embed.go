@@ -55,18 +55,7 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 	streams, cut := context.WithCancel(context.Background())
 	m.cut = cut
 	started := make(chan error, 1)
-	go func() {
-		// etcd panics on some damage of its files, with its half-open parts out of
-		// reach; they stay as they are until the process ends.
-		defer func() {
-			if p := recover(); p != nil {
-				started <- errPanic // p says no more, as a rule: a nil pointer
-			}
-		}()
-		etcd, err := embed.StartEtcd(memberConfig(streams, host, port, cfg, m.words))
-		m.etcd = etcd
-		started <- err
-	}()
+	go m.startEtcd(memberConfig(streams, host, port, cfg, m.words), started)
 	select {
 	case err := <-started:
 		if errors.Is(err, errPanic) {
@@ -96,6 +85,20 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 		return startError(cfg, err)
 	}
 	return nil
+}
+
+// startEtcd starts etcd, and says when it has, or why it has not.
+func (m *member) startEtcd(cfg *embed.Config, started chan<- error) {
+	// etcd panics on some damage of its files, with its half-open parts out of
+	// reach; they stay as they are until the process ends.
+	defer func() {
+		if p := recover(); p != nil {
+			started <- errPanic // p says no more, as a rule: a nil pointer
+		}
+	}()
+	etcd, err := embed.StartEtcd(cfg)
+	m.etcd = etcd
+	started <- err
 }
 
 // awaitReady waits until the member leads itself and answers.

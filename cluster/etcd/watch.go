@@ -33,12 +33,7 @@ func (r *Registry) watchFrom(ctx context.Context, revision int64, handle func(*e
 		cancel()
 		return err
 	}
-	responses := make(chan *etcdserverpb.WatchResponse)
-	broken := make(chan error, 1)
-	go func() {
-		broken <- receive(ctx, stream, responses)
-		close(broken)
-	}()
+	responses, broken := receiveAll(ctx, stream)
 	defer func() {
 		cancel()
 		for range broken { // until receive has ended
@@ -65,16 +60,23 @@ func (r *Registry) watchFrom(ctx context.Context, revision int64, handle func(*e
 		case err := <-broken:
 			return err
 		case <-progress.C:
-			// A small message never waits for the peer; an error also ends receive.
-			_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
-				ProgressRequest: &etcdserverpb.WatchProgressRequest{},
-			}})
+			askProgress(stream)
 		case <-silence.C:
 			return errSilent
 		case <-list.C:
 			return errScheduled
 		}
 	}
+}
+
+// receiveAll has a goroutine receive what comes on a stream. It sends why that ended, and closes broken, once it has ended.
+func receiveAll(ctx context.Context, stream etcdserverpb.Watch_WatchClient) (responses chan *etcdserverpb.WatchResponse, broken chan error) {
+	responses, broken = make(chan *etcdserverpb.WatchResponse), make(chan error, 1)
+	go func() {
+		broken <- receive(ctx, stream, responses)
+		close(broken)
+	}()
+	return responses, broken
 }
 
 // openWatch starts the stream, within callTimeout. cancel must end ctx.
@@ -94,6 +96,13 @@ func (r *Registry) openWatch(ctx context.Context, cancel func(), revision int64)
 		},
 	}})
 	return stream, rpctypes.Error(err)
+}
+
+// askProgress asks etcd to say how far the watch is. A small message never waits for the peer; an error also ends receive.
+func askProgress(stream etcdserverpb.Watch_WatchClient) {
+	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
+		ProgressRequest: &etcdserverpb.WatchProgressRequest{},
+	}})
 }
 
 // receive passes on what stream yields until it ends.
