@@ -106,7 +106,7 @@ func (w *World) place(seed uint64) error {
 		return err
 	}
 	defer registry.Close()
-	params, err := registry.Bootstrap(ctx, cluster.Params{Ring: ring.Params{Partitions: partitions}, Secret: binary.LittleEndian.AppendUint64(make([]byte, ring.SecretSize-8), seed)})
+	params, err := registry.Bootstrap(ctx, cluster.Params{Ring: ring.Params{Partitions: w.size}, Secret: binary.LittleEndian.AppendUint64(make([]byte, ring.SecretSize-8), seed)})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ const (
 	foreignName = "foreign" // of another cluster, with the same etcd
 	checkerHost = "checker"
 
-	partitions    = 251                    // of the ring: enough for all keys and nodes, and a quarter of the work of the default
+	partitions    = 251                    // of the ring: enough for all keys and some 30 nodes, and a quarter of the work of the default
 	tryAgainAfter = 500 * time.Millisecond // a node that could not start
 	counterMemory = 8 << 20
 	snapshotEvery = 3 * time.Second // so that nodes that are killed come back with old counters
@@ -43,6 +43,7 @@ type World struct {
 	there   *network.Host // of etcd
 	checker *network.Host
 	dir     string         // of what nodes keep on disk, by id: a node that starts again finds it
+	size    int            // partitions of the ring
 	running sync.WaitGroup // all nodes that were ever started
 
 	partitions map[Key]uint32 // of the keys
@@ -80,7 +81,7 @@ type Node struct {
 // NewWorld returns a world with an etcd, and without nodes.
 func NewWorld() (*World, error) {
 	w := &World{
-		RunLog: &RunLog{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
+		RunLog: &RunLog{start: time.Now()}, network: network.New(), etcd: memetcd.New(), size: partitions,
 		nodes: make(map[string]*Node), ways: make(map[[2]string]way),
 		partitions: make(map[Key]uint32), record: newRecord(), traces: make(map[Key][]entry),
 		clocks: make(map[string]time.Duration), hosts: make(map[string]string), hidden: make(map[string]bool), waived: func(time.Duration) bool { return false },

@@ -22,6 +22,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	store     *store                    // guarded by mu
+	written   int64                     // bytes of keys and values; guarded by mu
 	streams   map[*watchStream]struct{} // guarded by mu
 	clusterID uint64                    // guarded by mu; another after Wipe
 	term      uint64                    // guarded by mu; rises with every election
@@ -88,6 +89,13 @@ func (s *Server) Wipe() {
 	defer s.mu.Unlock()
 	s.store = newStore()
 	s.clusterID++
+}
+
+// Written returns how many bytes of keys and values were written.
+func (s *Server) Written() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written
 }
 
 // Pause stops the server as a signal can stop a process: its connections stay open, and

@@ -25,7 +25,11 @@ func (s service) commit(f func(u *update) error) error {
 	if err := f(u); err != nil {
 		return err
 	}
-	s.notifyLocked(u.commit())
+	events := u.commit()
+	for _, e := range events {
+		s.written += int64(len(e.Kv.Key) + len(e.Kv.Value))
+	}
+	s.notifyLocked(events)
 	return nil
 }
 

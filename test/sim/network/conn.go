@@ -200,6 +200,7 @@ func (c *conn) write(b []byte) (n int, _ wake, err error) {
 	if n == 0 {
 		return 0, c.out.whenLocked(c.in.path, now, c.in.reset, c.in.last), nil
 	}
+	c.host.network.sent += int64(n)
 	c.out.sendLocked(append([]byte(nil), b[:n]...))
 	return n, wake{}, nil
 }

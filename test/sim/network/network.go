@@ -27,6 +27,7 @@ type Network struct {
 	mu    sync.Mutex
 	hosts map[string]*Host // that have not crashed; guarded by mu
 	paths map[route]*path  // guarded by mu
+	sent  int64            // bytes; guarded by mu
 }
 
 // route is one direction between two hosts.
@@ -42,6 +43,13 @@ type path struct {
 // New returns a network without hosts and without faults.
 func New() *Network {
 	return &Network{hosts: make(map[string]*Host), paths: make(map[route]*path)}
+}
+
+// Sent returns how many bytes all connections have taken.
+func (n *Network) Sent() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent
 }
 
 // Host adds a host. The name must not be that of another, unless that has crashed.
