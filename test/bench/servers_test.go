@@ -100,7 +100,7 @@ var benchRules = map[string]string{
 	"short.yaml":   "domain: short\nrules:\n  - {id: soon, per: [user], limits: [{limit: 1000, window: 15s}]}\n",
 }
 
-// joinPatience is how long a cluster may take until all nodes are its members.
+// joinPatience is how long a cluster may take until all nodes are its members, and have their partitions.
 const joinPatience = time.Minute
 
 // startNodes starts a cluster of so many nodes.
@@ -116,7 +116,7 @@ func startNodes(b *testing.B, size int, flags ...string) []*process.Node {
 	for range size {
 		nodes = append(nodes, process.Start(b, append([]string{"--etcd", etcd.Endpoint, "--rules", rules, "--peer-timeout", "1s"}, flags...)...))
 	}
-	process.AwaitMembers(b, joinPatience, nodes...)
+	process.AwaitSettled(b, joinPatience, nodes...) // else it is measured what copies cost that partitions move with
 	return nodes
 }
 
