@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -242,5 +243,28 @@ func TestWrongEscapes(t *testing.T) {
 	}
 	if w := send(h, http.MethodPost, checkPath, `{"identifier":"\"\\\/\b\ud83d\ude00","identifier_type":"user"}`); w.Code != http.StatusOK {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Where GET works HEAD does, with the same header fields and nothing behind them.
+func TestHead(t *testing.T) {
+	f := newFixture(t, checkRules)
+	f.status.IsReady = true
+	server := httptest.NewServer(f.handler(t))
+	defer server.Close()
+	for path, code := range map[string]int{
+		"/v1/health": 200, "/v1/nodes": 200, "/v1/ring": 200, "/v1/rules": 200, "/v1/rules/default/none": 404, "/v1/rules:watch": 200,
+		"/metrics": 200, "/openapi.json": 200, "/healthz": 200, "/readyz": 200, "/healthcheck": 200, "/rlconfig": 200,
+		"/v1/check": 405, "/json": 405, "/none": 404, "/v1/rules?x=1": 400,
+	} {
+		resp, err := http.Head(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != code || len(body) > 0 || err != nil || code == 200 && path != "/healthcheck" && resp.Header.Get("Content-Type") == "" {
+			t.Errorf("%s: %s %v, %d bytes, %v, want %d", path, resp.Status, resp.Header, len(body), err, code)
+		}
 	}
 }

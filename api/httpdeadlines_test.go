@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,29 +15,6 @@ import (
 	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/rules"
 )
-
-// Where GET works HEAD does, with the same header fields and nothing behind them.
-func TestHead(t *testing.T) {
-	f := newFixture(t, checkRules)
-	f.status.IsReady = true
-	server := httptest.NewServer(f.handler(t))
-	defer server.Close()
-	for path, code := range map[string]int{
-		"/v1/health": 200, "/v1/nodes": 200, "/v1/ring": 200, "/v1/rules": 200, "/v1/rules/default/none": 404, "/v1/rules:watch": 200,
-		"/metrics": 200, "/openapi.json": 200, "/healthz": 200, "/readyz": 200, "/healthcheck": 200, "/rlconfig": 200,
-		"/v1/check": 405, "/json": 405, "/none": 404, "/v1/rules?x=1": 400,
-	} {
-		resp, err := http.Head(server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != code || len(body) > 0 || err != nil || code == 200 && path != "/healthcheck" && resp.Header.Get("Content-Type") == "" {
-			t.Errorf("%s: %s %v, %d bytes, %v, want %d", path, resp.Status, resp.Header, len(body), err, code)
-		}
-	}
-}
 
 // slowRules are rules that take a while to change.
 type slowRules struct {
