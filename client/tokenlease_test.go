@@ -1,154 +1,314 @@
-package client
+package client_test
 
 import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/client"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// lent is an answer that lends tokens.
-func lent(tokens int64, valid time.Duration) *weirv1.RateLimitResponse {
-	return &weirv1.RateLimitResponse{
-		Allowed: true, RuleId: "r", Lease: &weirv1.Lease{Tokens: tokens, ValidFor: durationpb.New(valid), DebitedAt: 7},
+// lending runs a test in which time is virtual, on a node that lends.
+func lending(t *testing.T, limit int64, test func(t *testing.T, n *network, l *lender)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		test(t, n, startLender(n, limit))
+	})
+}
+
+// admitted counts what clients were allowed, by the window in which it was counted.
+type admitted struct {
+	t  *testing.T
+	mu sync.Mutex
+	by map[int64]int64 // guarded by mu
+}
+
+// ask asks once. What is decided from lent tokens must be decided in the window in which
+// they were counted.
+func (a *admitted) ask(c *client.Client, req *weirv1.RateLimitRequest) {
+	r, err := c.Check(a.t.Context(), req)
+	if err != nil {
+		a.t.Error(err)
+		return
+	}
+	if !r.GetAllowed() || client.Undecided(r) {
+		return
+	}
+	if now := window(time.Now()); r.GetSource() == weirv1.Source_SOURCE_LENT && now != r.GetResetTime() {
+		a.t.Errorf("tokens of window %d were used in window %d", r.GetResetTime(), now)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.by[r.GetResetTime()] += max(1, req.GetTokensRequested())
+}
+
+// Any number of clients that share a limit, under any faults on the way, are not allowed more than the
+// limit in any window.
+func TestLeasesNeverExceedTheLimit(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			lending(t, 2000, func(t *testing.T, n *network, l *lender) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				l.delay = upTo(r, []time.Duration{1, time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[seed%4])
+				got := &admitted{t: t, by: make(map[int64]int64)}
+				var clients []*client.Client
+				for range 3 {
+					clients = append(clients, n.client("l:1", client.WithoutDiscovery(), client.WithLeases(), client.WithTimeout(time.Second)))
+				}
+				var wg sync.WaitGroup
+				for i := range 24 {
+					pace := upTo(rand.New(rand.NewPCG(seed, uint64(i))), []time.Duration{5 * time.Millisecond, 20 * time.Millisecond}[i/3%2])
+					wg.Go(func() {
+						req := request("alice")
+						req.TokensRequested = int64(i % 3)
+						for began := time.Now(); time.Since(began) < 4*lentWindow; pause(pace()) {
+							got.ask(clients[i%3], req)
+						}
+					})
+				}
+				if seed%5 == 4 {
+					time.Sleep(lentWindow * 7 / 5)
+					l.stop()
+					time.Sleep(20 * time.Millisecond)
+					l.serve(n)
+				}
+				wg.Wait()
+				var lent uint64
+				for _, c := range clients {
+					lent += c.Stats().LentUsed
+				}
+				if lent == 0 && seed%4 != 3 { // there tokens lapse on the way
+					t.Error("nothing was decided from lent tokens")
+				}
+				for w, sum := range got.by {
+					if sum > l.limit || sum > l.counted[w] {
+						t.Errorf("%d allowed in window %d, where %d were counted, of %d", sum, w, l.counted[w], l.limit)
+					}
+				}
+			})
+		})
 	}
 }
 
-// The timer that ends a lease may be late; the lease is over in time all the same.
-func TestLeaseEndsByTheClock(t *testing.T) {
-	const begin = 1000
-	for valid, used := range map[time.Duration]time.Duration{
-		100 * time.Millisecond: 75 * time.Millisecond, time.Second: mostHeld, 24 * time.Hour: mostHeld, 1 << 62: mostHeld, 3: 3,
-	} {
-		l := newLease(lent(5, valid), begin, 5)
-		if got := l.take(begin+int64(used)-1, 2); got != 3 {
-			t.Errorf("valid for %v: %d left, want 3", valid, got)
+// What is lent and not used is given back: before it lapses, and when the client closes.
+func TestLeasesAreGivenBack(t *testing.T) {
+	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		got := &admitted{t: t, by: make(map[int64]int64)}
+		counted := func() int64 {
+			synctest.Wait()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.counted[window(time.Now())]
 		}
-		if got := l.take(begin+int64(used), 2); got >= 0 {
-			t.Errorf("valid for %v: %d left after %v", valid, got, used)
+		time.Sleep(lentWindow - time.Duration(time.Now().UnixNano())%lentWindow)
+		for range 100 {
+			got.ask(c, request("alice"))
 		}
-	}
+		if counted() <= 100 {
+			t.Error("nothing is lent")
+		}
+		time.Sleep(lentWindow * 5 / 8) // long before they lapse
+		if got := counted(); got != 100 {
+			t.Errorf("%d are counted, want 100", got)
+		}
+		time.Sleep(lentWindow / 4)
+		for range 100 { // with an eighth of the window to go
+			got.ask(c, request("alice"))
+		}
+		time.Sleep(lentWindow/8 - 1)
+		if got := counted(); got != 200 {
+			t.Errorf("%d are counted at the end of the window, want 200", got)
+		}
+		time.Sleep(lentWindow / 2)
+		for range 100 {
+			got.ask(c, request("alice"))
+		}
+		before := counted()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := counted(); before <= 100 || got != 100 {
+			t.Errorf("%d are counted, and %d when the client is closed; want more, and 100", before, got)
+		}
+		s := c.Stats()
+		if s.Lent != s.LentUsed+s.GivenBack || s.Lent != uint64(l.lent) || s.LentUsed+s.Answered > 300+10 {
+			t.Errorf("%+v, lent %d", s, l.lent)
+		}
+	})
 }
 
-// Nothing is taken from a lease that has ended, even if a caller puts tokens back.
-func TestLeaseIsSpentOnce(t *testing.T) {
-	l := newLease(lent(5, time.Second), 1, 5)
-	if got := l.take(1, 4); got != 1 || l.used() != 4 {
-		t.Errorf("%d left, %d used", got, l.used())
-	}
-	if got := l.take(1, 2); got >= 0 || l.used() != 4 {
-		t.Errorf("took 2 of 1; %d used", l.used())
-	}
-	if left, ok := l.end(); left != 1 || !ok {
-		t.Errorf("%d left, %t", left, ok)
-	}
-	if left, ok := l.end(); left != 0 || ok || l.used() != 0 {
-		t.Errorf("ended twice: %d left, %t", left, ok)
-	}
-	l.tokens.Add(1 << 31)
-	if got := l.take(1, 1); got >= 0 {
-		t.Errorf("%d left after the end", got)
-	}
+// However many keys have leases, closing gives all of them back.
+func TestCloseGivesAllBack(t *testing.T) {
+	lending(t, 1_000_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		got := &admitted{t: t, by: make(map[int64]int64)}
+		const keys = 1500
+		for i := range keys {
+			for range 10 {
+				got.ask(c, request(fmt.Sprint("user-", i)))
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if counted := l.counted[window(time.Now())]; counted != 10*keys || l.lent < 32*keys*9/10 {
+			t.Errorf("%d counted, want %d; %d were lent", counted, 10*keys, l.lent)
+		}
+	})
 }
 
-// A node that talks nonsense lends nothing.
-func TestLeaseRefuses(t *testing.T) {
-	denied := lent(5, time.Second)
-	denied.Allowed = false
-	for name, answer := range map[string]*weirv1.RateLimitResponse{
-		"no answer": nil, "nothing": {Allowed: true}, "denied": denied, "no tokens": lent(0, time.Second),
-		"negative": lent(-1, time.Second), "too many": lent(6, time.Second), "no time": lent(5, 0), "past": lent(5, -1),
-	} {
-		if newLease(answer, 1, 5) != nil {
-			t.Error(name)
+// A hot key is hardly ever asked for, and a cold one is not lent anything.
+func TestLeasesSaveCalls(t *testing.T) {
+	lending(t, 1_000_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		got := &admitted{t: t, by: make(map[int64]int64)}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 25_000 {
+					got.ask(c, request("alice"))
+				}
+			})
 		}
-	}
+		wg.Wait()
+		if l.asked > 2000 || l.counted[window(time.Now())] < 200_000 {
+			t.Errorf("asked %d times, %d counted", l.asked, l.counted[window(time.Now())])
+		}
+		before := l.lent
+		for i := range 1000 {
+			got.ask(c, request(fmt.Sprint("cold-", i)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if l.lent != before {
+			t.Errorf("%d tokens are lent for cold keys", l.lent-before)
+		}
+	})
 }
 
-// The next lease is larger if half of the last was used in less than half of its time,
-// and smaller if most of it was left over.
-func TestLeaseFollowsTheDemand(t *testing.T) {
-	e := new(entry)
-	e.want.Store(100)
-	l := newLease(lent(100, 100*time.Millisecond), 1, 100) // used for 75 ms
-	e.grow(int64(38*time.Millisecond), l)
-	if got := e.want.Load(); got != 100 {
-		t.Errorf("used slowly: want %d", got)
-	}
-	e.grow(int64(37*time.Millisecond), l)
-	if got := e.want.Load(); got != 200 {
-		t.Errorf("used quickly: want %d", got)
-	}
-	e.shrink(l, 50)
-	if got := e.want.Load(); got != 200 {
-		t.Errorf("half is left: want %d", got)
-	}
-	e.shrink(l, 51)
-	if got := e.want.Load(); got != 100 {
-		t.Errorf("most is left: want %d", got)
-	}
-	for range 40 {
-		e.grow(1, l)
-	}
-	if got := e.want.Load(); got != mostWant {
-		t.Errorf("want %d at most", got)
-	}
-	for range 40 {
-		e.shrink(l, 100)
-	}
-	if got := e.want.Load(); got != firstWant {
-		t.Errorf("want %d at least", got)
-	}
+// Requests that differ in anything that rules can see do not share tokens.
+func TestLeasesDistinguishKeys(t *testing.T) {
+	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		base := func() *weirv1.RateLimitRequest {
+			return &weirv1.RateLimitRequest{
+				IdentifierType: "user", Identifier: "alice", Endpoint: "/e", Domain: "d",
+				Attributes: map[string]string{"a": "1", "b": "2"},
+			}
+		}
+		ask := func(req *weirv1.RateLimitRequest) (asked int64) {
+			t.Helper()
+			before := l.asked
+			r, err := c.Check(t.Context(), req)
+			asked = l.asked - before
+			if err != nil || !r.GetAllowed() || r.GetLease() != nil || (r.GetSource() == weirv1.Source_SOURCE_LENT) != (asked == 0) {
+				t.Errorf("%v, %v, asked %d times", r, err, asked)
+			}
+			return asked
+		}
+		for range 20 {
+			ask(base())
+		}
+		same := base()
+		same.Timestamp, same.TokensRequested = 7, 2
+		if ask(base()) != 0 || ask(same) != 0 {
+			t.Error("the lent tokens are not used")
+		}
+		for name, change := range map[string]func(r *weirv1.RateLimitRequest){
+			"identifier": func(r *weirv1.RateLimitRequest) { r.Identifier = "bob" },
+			"type":       func(r *weirv1.RateLimitRequest) { r.IdentifierType = "key" },
+			"swapped":    func(r *weirv1.RateLimitRequest) { r.IdentifierType, r.Identifier = "alice", "user" },
+			"endpoint":   func(r *weirv1.RateLimitRequest) { r.Endpoint = "/f" },
+			"domain":     func(r *weirv1.RateLimitRequest) { r.Domain = "e" },
+			"value":      func(r *weirv1.RateLimitRequest) { r.Attributes["b"] = "3" },
+			"fewer":      func(r *weirv1.RateLimitRequest) { delete(r.Attributes, "b") },
+			"more":       func(r *weirv1.RateLimitRequest) { r.Attributes["c"] = "3" },
+			"peek":       func(r *weirv1.RateLimitRequest) { r.Peek = true },
+			"giving":     func(r *weirv1.RateLimitRequest) { r.TokensRequested = -1 },
+			"much":       func(r *weirv1.RateLimitRequest) { r.TokensRequested = 1000 },
+		} {
+			req := base()
+			change(req)
+			if ask(req) != 1 {
+				t.Errorf("%s: not asked", name)
+			}
+		}
+	})
 }
 
-// A key with a lease keeps its place; one without makes room.
-func TestLeaseTableIsBounded(t *testing.T) {
-	table := &leaseTable{}
-	const hash, now = 5, 1000
-	named := func(name string) *weirv1.RateLimitRequest { return &weirv1.RateLimitRequest{Identifier: name} }
-	var entries []*entry
-	for i := range leaseWays {
-		e := table.insert(hash, now, named(string(rune('a'+i))))
-		if e == nil || table.find(hash, named(string(rune('a'+i)))) != e {
-			t.Fatalf("no place for key %d", i)
+// Requests for more than a node takes leave the lent tokens alone, however far beyond it they are;
+// from a lease that has ended they would wrap its counter, and be allowed.
+func TestCostAboveTheLease(t *testing.T) {
+	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		much := request("alice")
+		for range 20 {
+			if r, err := c.Check(t.Context(), request("alice")); err != nil || !r.GetAllowed() {
+				t.Fatalf("%v, %v", r, err)
+			}
 		}
-		e.add(newLease(lent(5, time.Second), now, 5))
-		entries = append(entries, e)
-	}
-	if table.insert(hash, now, named("z")) != nil || table.find(hash, named("z")) != nil {
-		t.Error("a key with a lease has lost its place")
-	}
-	entries[2].lease.Store(nil)
-	entries[2].asking.Store(true)
-	if table.insert(hash, now, named("z")) != nil {
-		t.Error("a key that is asked for has lost its place")
-	}
-	entries[2].asking.Store(false)
-	if table.insert(hash, now, named("z")) == nil || table.find(hash, named("c")) != nil {
-		t.Error("a key without a lease has kept its place")
-	}
-	if table.insert(hash, now+int64(mostHeld), named("y")) == nil {
-		t.Error("a key whose lease is over has kept its place")
-	}
+		used := c.Stats().LentUsed
+		for _, much.TokensRequested = range []int64{1<<31 + 1, math.MaxInt64, math.MaxInt64, math.MaxInt64} {
+			before := l.asked
+			_, err := c.Check(t.Context(), much)
+			if status.Code(err) != codes.InvalidArgument || l.asked != before+1 {
+				t.Errorf("%d tokens: %v, asked %d times", much.TokensRequested, err, l.asked-before)
+			}
+		}
+		if got := c.Stats().LentUsed; got != used {
+			t.Errorf("%d lent tokens are used, after %d", got, used)
+		}
+		much.TokensRequested = 1
+		if r, err := c.Check(t.Context(), much); err != nil || r.GetSource() != weirv1.Source_SOURCE_LENT {
+			t.Errorf("the lent tokens are gone: %v, %v", r, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		much.TokensRequested = math.MaxInt64
+		if r, err := c.Check(t.Context(), much); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("after the end: %v, %v", r, err)
+		}
+	})
 }
 
-// Only what is asked for often is lent for: 8 times in an interval.
-func TestHot(t *testing.T) {
-	table := &leaseTable{}
-	const hash, interval = 9 << 32, 1 << hotInterval
-	for i := range int64(50) {
-		if table.hot(hash, i*interval/4) { // 4 in an interval
-			t.Fatalf("hot after %d", i+1)
+// Without a node, what is lent is still used; after that the client answers by itself.
+func TestLeasesOutliveTheNode(t *testing.T) {
+	lending(t, 1000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		time.Sleep(lentWindow - time.Duration(time.Now().UnixNano())%lentWindow)
+		for range 20 {
+			if r, err := c.Check(t.Context(), request("alice")); err != nil || !r.GetAllowed() {
+				t.Fatalf("%v, %v", r, err)
+			}
 		}
-	}
-	for i := range 20 {
-		if got := table.hot(hash, 100*interval); got != (i+1 >= hotAfter) {
-			t.Errorf("%d in one interval: %t", i+1, got)
+		left := l.lent - int64(c.Stats().LentUsed)
+		l.stop()
+		synctest.Wait()
+		var decided int64
+		for {
+			r, err := c.Check(t.Context(), request("alice"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if client.Undecided(r) {
+				break
+			}
+			decided++
 		}
-	}
-	if table.hot(hash, 101*interval) {
-		t.Error("still hot")
-	}
+		if decided != left || left == 0 {
+			t.Errorf("%d decided of %d that were lent", decided, left)
+		}
+	})
 }
