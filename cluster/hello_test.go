@@ -51,3 +51,17 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Nodes say in their hellos what they read, and a conn keeps to that.
+func TestRevisionOfAPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		for _, p := range c.nodes[0].router.table.Load().peers[1:] {
+			for _, c := range p.conns {
+				if c.mu.Lock(); c.revision != connRevision {
+					t.Errorf("%s reads revision %d, want %d", p.member.ID, c.revision, connRevision)
+				}
+				c.mu.Unlock()
+			}
+		}
+	})
+}

@@ -104,3 +104,58 @@ func TestInflight(t *testing.T) {
 		}
 	}
 }
+
+// The answer to a ping answers no request that waits.
+func TestPongAnswersNoCheck(t *testing.T) {
+	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
+		c := newConn(nil, DefaultAttemptTimeout)
+		c.healthy.Store(true)
+		c.breaker.healthy = true
+		c.nextID = last
+		a := &call{done: make(chan struct{}, 1)}
+		a.left.Store(1)
+		groups := []*shard.Group{{Takes: make([]shard.Take, 1)}, {Takes: make([]shard.Take, 1)}}
+		first, err := c.enqueue(a, groups, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pong := appendAnswer([]byte{connVersion}, pingID, &shard.Group{Allowed: true}, false)
+		if err := c.deliver(pong); err != nil || c.waiting != 2 {
+			t.Errorf("after id %d: %v, %d of 2 requests wait", last, err, c.waiting)
+		}
+		answers := []byte{connVersion}
+		for i, g := range groups {
+			answers = appendAnswer(answers, first+uint32(i), g, false)
+		}
+		if err := c.deliver(answers); err != nil || c.waiting != 0 || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("after id %d: %v, %d requests wait", last, err, c.waiting)
+		}
+	}
+}
+
+// A call without a request on a conn gives up no other, and what is given up gets no
+// answer any more.
+func TestGiveUpLeavesOtherChecks(t *testing.T) {
+	c := newConn(nil, DefaultAttemptTimeout)
+	c.healthy.Store(true)
+	c.breaker.healthy = true
+	a, other := &call{done: make(chan struct{}, 1)}, &call{done: make(chan struct{}, 1)}
+	groups := []*shard.Group{{Takes: make([]shard.Take, 1)}}
+	first, err := c.enqueue(a, groups, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := c.giveUp(other, first, time.Now()); n != 0 || c.waiting != 1 {
+		t.Errorf("gave up %d requests, %d wait", n, c.waiting)
+	}
+	if n := c.giveUp(a, first, time.Now()); n != 1 || c.waiting != 0 {
+		t.Errorf("gave up %d of one's own, %d wait", n, c.waiting)
+	}
+	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
+	if err := c.deliver(appendAnswer([]byte{connVersion}, first, late, false)); err != nil {
+		t.Error(err)
+	}
+	if groups[0].Allowed || a.left.Load() != 0 {
+		t.Errorf("the late answer was written: %+v, %d wait", groups[0], a.left.Load())
+	}
+}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -126,26 +125,6 @@ func TestCallersWithoutTimeAreNotCounted(t *testing.T) {
 	})
 }
 
-func TestBreakerOpensOnTimeoutsAndHeals(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *testCluster) {
-		resume := c.nodes[2].stall()
-		key := c.ownedBy(c.nodes[2], 0)
-		for range tripAfter {
-			c.nodes[0].ask(t.Context(), take(key, 10, 1))
-		}
-		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || c.nodes[0].router.Reaches("c") {
-			t.Errorf("the peer is taken for healthy after %d timeouts: %v", tripAfter, took)
-		}
-		resume()
-		time.Sleep(2 * probeEvery)
-		g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1))
-		// What the owner has counted although it was given up was given back.
-		if g.Takes[0].Source != shard.Owner || g.Takes[0].Decision.Remaining != 9 {
-			t.Errorf("after the owner is back: %+v", g)
-		}
-	})
-}
-
 func TestKilledOwnerCostsNoTime(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		key := c.ownedBy(c.nodes[2], 0)
@@ -170,23 +149,6 @@ func TestKilledOwnerCostsNoTime(t *testing.T) {
 		time.Sleep(2 * probeEvery)
 		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1)); g.Takes[0].Source != shard.Owner {
 			t.Errorf("after the owner is back: %+v", g)
-		}
-	})
-}
-
-func TestSilentPeerIsDetectedWithoutChecks(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *testCluster) {
-		time.Sleep(time.Minute)
-		if !c.nodes[0].router.Reaches("c") {
-			t.Fatal("an idle minute has opened the breaker")
-		}
-		resume := c.nodes[2].stall()
-		defer resume()
-		// The stream's goroutine at the owner now hangs, so that pings are not answered.
-		go c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
-		time.Sleep(silence + 2*probeEvery)
-		if c.nodes[0].router.Reaches("c") {
-			t.Error("the peer is still taken for healthy")
 		}
 	})
 }
@@ -429,61 +391,6 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// The answer to a ping answers no request that waits.
-func TestPongAnswersNoCheck(t *testing.T) {
-	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
-		c := newConn(nil, DefaultAttemptTimeout)
-		c.healthy.Store(true)
-		c.breaker.healthy = true
-		c.nextID = last
-		a := &call{done: make(chan struct{}, 1)}
-		a.left.Store(1)
-		groups := []*shard.Group{{Takes: make([]shard.Take, 1)}, {Takes: make([]shard.Take, 1)}}
-		first, err := c.enqueue(a, groups, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pong := appendAnswer([]byte{connVersion}, pingID, &shard.Group{Allowed: true}, false)
-		if err := c.deliver(pong); err != nil || c.waiting != 2 {
-			t.Errorf("after id %d: %v, %d of 2 requests wait", last, err, c.waiting)
-		}
-		answers := []byte{connVersion}
-		for i, g := range groups {
-			answers = appendAnswer(answers, first+uint32(i), g, false)
-		}
-		if err := c.deliver(answers); err != nil || c.waiting != 0 || groups[1].Takes[0].Source != shard.Owner {
-			t.Errorf("after id %d: %v, %d requests wait", last, err, c.waiting)
-		}
-	}
-}
-
-// A call without a request on a conn gives up no other, and what is given up gets no
-// answer any more.
-func TestGiveUpLeavesOtherChecks(t *testing.T) {
-	c := newConn(nil, DefaultAttemptTimeout)
-	c.healthy.Store(true)
-	c.breaker.healthy = true
-	a, other := &call{done: make(chan struct{}, 1)}, &call{done: make(chan struct{}, 1)}
-	groups := []*shard.Group{{Takes: make([]shard.Take, 1)}}
-	first, err := c.enqueue(a, groups, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := c.giveUp(other, first, time.Now()); n != 0 || c.waiting != 1 {
-		t.Errorf("gave up %d requests, %d wait", n, c.waiting)
-	}
-	if n := c.giveUp(a, first, time.Now()); n != 1 || c.waiting != 0 {
-		t.Errorf("gave up %d of one's own, %d wait", n, c.waiting)
-	}
-	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
-	if err := c.deliver(appendAnswer([]byte{connVersion}, first, late, false)); err != nil {
-		t.Error(err)
-	}
-	if groups[0].Allowed || a.left.Load() != 0 {
-		t.Errorf("the late answer was written: %+v, %d wait", groups[0], a.left.Load())
-	}
-}
-
 // A member that cannot be dialled keeps no caller from asking the others.
 func TestMemberThatCannotBeDialled(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
@@ -527,6 +434,43 @@ func TestNoViewAfterClose(t *testing.T) {
 		later := &View{Number: before.Number + 1, Members: before.Members, Ring: before.Ring}
 		if r.SetView(later); r.View() != before {
 			t.Errorf("view %d was adopted", r.View().Number)
+		}
+	})
+}
+
+func TestBreakerOpensOnTimeoutsAndHeals(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		key := c.ownedBy(c.nodes[2], 0)
+		for range tripAfter {
+			c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		}
+		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || c.nodes[0].router.Reaches("c") {
+			t.Errorf("the peer is taken for healthy after %d timeouts: %v", tripAfter, took)
+		}
+		resume()
+		time.Sleep(2 * probeEvery)
+		g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		// What the owner has counted although it was given up was given back.
+		if g.Takes[0].Source != shard.Owner || g.Takes[0].Decision.Remaining != 9 {
+			t.Errorf("after the owner is back: %+v", g)
+		}
+	})
+}
+
+func TestSilentPeerIsDetectedWithoutChecks(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		time.Sleep(time.Minute)
+		if !c.nodes[0].router.Reaches("c") {
+			t.Fatal("an idle minute has opened the breaker")
+		}
+		resume := c.nodes[2].stall()
+		defer resume()
+		// The stream's goroutine at the owner now hangs, so that pings are not answered.
+		go c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
+		time.Sleep(silence + 2*probeEvery)
+		if c.nodes[0].router.Reaches("c") {
+			t.Error("the peer is still taken for healthy")
 		}
 	})
 }

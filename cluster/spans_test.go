@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,54 +94,6 @@ func TestSpansOfNodesThatDecide(t *testing.T) {
 	}
 }
 
-// A question makes at most three legs: from the node that was asked to the standby, from there to a member that reaches the owner, and from there to the
-// owner. Links are cut at random, and nodes take random others for the owner.
-func TestAtMostThreeLegs(t *testing.T) {
-	most := 0
-	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 0))
-			ended := tracetest.NewSpanRecorder()
-			tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)).Tracer("test")
-			c := newEmptyCluster(t)
-			c.standbys, c.tracer, c.telling, c.noCopies = true, tracer, r.IntN(4) > 0, r.IntN(2) > 0
-			c.start(nil, NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true))
-			defer c.close()
-			k := c.keyWith(1, 2, 0)
-			for _, from := range c.nodes {
-				for _, to := range c.nodes {
-					// Most nodes do not reach the owner, so that they ask others.
-					if from != to && (r.IntN(6) == 0 || to == c.nodes[1] && r.IntN(3) > 0) {
-						c.cut(from, to)
-					}
-				}
-				if r.IntN(3) == 0 {
-					c.believe(from, k, c.nodes[r.IntN(4)])
-				}
-				if r.IntN(2) == 0 { // which may not be true any more
-					c.tell(from.id, c.nodes[r.IntN(4)].id)
-				}
-			}
-			synctest.Wait()
-			for _, asked := range c.nodes {
-				ctx, check := tracer.Start(t.Context(), "check")
-				asked.ask(ctx, take(k, 10, 1))
-				check.End()
-				synctest.Wait()
-			}
-			for _, line := range spanLines(t, ended.Ended()) {
-				legs := strings.Count(line, "weir.hop")
-				if most = max(most, legs); legs > 3 {
-					t.Errorf("seed %d: %s", seed, line)
-				}
-			}
-		})
-	}
-	if most != 3 {
-		t.Errorf("at most %d legs were seen, want three", most)
-	}
-}
-
 // testSpan returns a span of some trace.
 func testSpan(n byte) *trace.SpanContext { return testSpanOf(trace.TraceID{15: n}, trace.SpanID{7: n}) }
 
@@ -205,20 +155,6 @@ func TestRequestsOfSpans(t *testing.T) {
 	if r.preamble(); r.more() || r.err != nil {
 		t.Errorf("%v, %d bytes left", r.err, len(r.rest))
 	}
-}
-
-// Nodes say in their hellos what they read, and a conn keeps to that.
-func TestRevisionOfAPeer(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *testCluster) {
-		for _, p := range c.nodes[0].router.table.Load().peers[1:] {
-			for _, c := range p.conns {
-				if c.mu.Lock(); c.revision != connRevision {
-					t.Errorf("%s reads revision %d, want %d", p.member.ID, c.revision, connRevision)
-				}
-				c.mu.Unlock()
-			}
-		}
-	})
 }
 
 // A node with a tracer allocates nothing for requests that are not traced.
