@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,17 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // A node that is stopped, and one that could not start, leave ports and data
 // directory to the next.
@@ -82,34 +75,6 @@ func TestRunThatIsStoppedBeforeItIsReady(t *testing.T) {
 	}
 }
 
-// start runs a node until stop, and returns when it is ready.
-func start(t *testing.T, opts Options) (_ Info, stop func(), ended <-chan error) {
-	t.Helper()
-	return startOn(t, Network{}, opts)
-}
-
-// startOn is start on another network than TCP.
-func startOn(t *testing.T, network Network, opts Options) (_ Info, stop func(), ended <-chan error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done, ready, gone := make(chan error, 1), make(chan Info, 1), make(chan struct{})
-	go func() {
-		defer close(gone)
-		done <- RunOn(ctx, network, opts, quiet(), func(i Info) { ready <- i })
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-gone
-	})
-	select {
-	case info := <-ready:
-		return info, cancel, done
-	case err := <-done:
-		t.Fatal(err)
-		return Info{}, nil, nil
-	}
-}
-
 // A node ends with an error when another one is started under its id.
 func TestRunEndsWhenSuperseded(t *testing.T) {
 	t.Parallel()
@@ -127,51 +92,6 @@ func TestRunEndsWhenSuperseded(t *testing.T) {
 	go func() { _ = r.Run(t.Context(), func(cluster.RegistryContent) {}) }()
 	if err := <-ended; !errors.Is(err, etcd.ErrSuperseded) || !strings.Contains(err.Error(), "node "+info.ID) {
 		t.Errorf("%v, want %v", err, etcd.ErrSuperseded)
-	}
-}
-
-// dial returns a connection to a node that lasts until the test ends.
-func dial(t *testing.T, info Info) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(info.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() }) // nothing is under way
-	return conn
-}
-
-// A watch of the rules at one node is sent changes made at another, and its end.
-func TestRulesAreWatchedAcrossNodes(t *testing.T) {
-	t.Parallel()
-	first, stop, ended := start(t, testOptions(t))
-	opts := testOptions(t)
-	opts.ID, opts.Etcd = "b", []string{first.Etcd}
-	second, stopSecond, secondEnded := start(t, opts)
-	watch, err := weirv1.NewRateLimiterConfigClient(dial(t, first)).WatchRules(t.Context(), &weirv1.WatchRulesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	const text = "domain: shop\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
-	if _, err := weirv1.NewRateLimiterConfigClient(dial(t, second)).ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: text}); err != nil {
-		t.Fatal(err)
-	}
-	if changed, err := watch.Recv(); err != nil || changed.GetRevision() != 1 {
-		t.Errorf("%v, %v", changed, err)
-	}
-	stopSecond()
-	if err := <-secondEnded; err != nil {
-		t.Error(err)
-	}
-	stop()
-	if _, err := watch.Recv(); err == nil || !strings.Contains(err.Error(), "the node is stopping") {
-		t.Errorf("at the end: %v", err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
