@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -129,26 +127,5 @@ func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Reread reads what no watch has told, and says what came of it also if nothing has changed.
-func TestReread(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(path, []byte(ruleFile("a")), 0o600))
-	r := run(t, path, true)
-	r.says(t, "only polled")
-	must(t, os.WriteFile(path, []byte(ruleFile("a", "b")), 0o600))
-	r.Reread()
-	r.becomes(t, "d/a d/b")
-	r.says(t, "rules loaded")
-	r.Reread()
-	if line := r.says(t, "rules loaded"); !strings.Contains(line, "changed=false") {
-		t.Errorf("of the same: %s", line)
-	}
-	must(t, os.WriteFile(path, []byte("x"), 0o600))
-	for range 2 {
-		r.Reread()
-		r.says(t, "rules refused")
 	}
 }

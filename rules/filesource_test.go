@@ -212,3 +212,24 @@ func TestSourceWithoutRules(t *testing.T) {
 		t.Errorf("%d rules, %v", r.Set().Len(), r.Err())
 	}
 }
+
+// Reread reads what no watch has told, and says what came of it also if nothing has changed.
+func TestReread(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(path, []byte(ruleFile("a")), 0o600))
+	r := run(t, path, true)
+	r.says(t, "only polled")
+	must(t, os.WriteFile(path, []byte(ruleFile("a", "b")), 0o600))
+	r.Reread()
+	r.becomes(t, "d/a d/b")
+	r.says(t, "rules loaded")
+	r.Reread()
+	if line := r.says(t, "rules loaded"); !strings.Contains(line, "changed=false") {
+		t.Errorf("of the same: %s", line)
+	}
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
+	for range 2 {
+		r.Reread()
+		r.says(t, "rules refused")
+	}
+}
