@@ -1,261 +1,98 @@
 package arch
 
 import (
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"maps"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
+	"testing"
+	"testing/fstest"
 )
 
-// table tells a reader of a violation where to look.
-const table = "see the table in test/arch/arch_test.go"
+// TestCheckFindsViolations checks small modules of one file, or of some, each with at most
+// one fault.
+func TestCheckFindsViolations(t *testing.T) {
+	const ours = `"` + module + `/`
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  string // empty if the check must not bite
+	}{
+		{"allowed", map[string]string{"shard/a.go": doc("shard") + "import _ " + ours + "ring\"\n"}, ""},
+		{"upwards", map[string]string{"shard/a.go": doc("shard") + "import _ " + ours + "cluster\"\n"},
+			"shard/a.go:3: shard must not import cluster, only ring, algorithms; see the table in test/arch/arch_test.go"},
+		{"by another name", map[string]string{"ring/a.go": doc("ring") + "import x " + ours + "algorithms\"\nvar _ x.Limit\n"},
+			"ring/a.go:3: ring must not import algorithms, only nothing; see the table in test/arch/arch_test.go"},
+		{"under a build constraint", map[string]string{"ring/a.go": "//go:build plan9\n\n" + doc("ring") + "import _ " + ours + "shard\"\n"},
+			"ring/a.go:5: ring must not import shard, only nothing; see the table in test/arch/arch_test.go"},
+		{"upwards in a test", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard_test\nimport _ " + ours + "cluster\"\n"}, ""},
+		{"from test", map[string]string{"test/x/a.go": doc("x") + "import _ " + ours + "node\"\nimport _ \"go.etcd.io/etcd/client/v3\"\n"}, ""},
+		{"to test", map[string]string{"node/a.go": doc("node"), "node/a_test.go": "package node\nimport _ " + ours + "test/x\"\n"},
+			"node/a_test.go:2: node must not import test/x: no package may import test; see the table in test/arch/arch_test.go"},
+		{"unknown package", map[string]string{"util/a.go": doc("util")},
+			"util: nothing says what it may import; see the table in test/arch/arch_test.go"},
+		{"unknown package with a known one", map[string]string{"shard/x/a.go": doc("x")},
+			"shard/x: nothing says what it may import; see the table in test/arch/arch_test.go"},
 
-// maxLines is how long a Go file may be, except for generated ones.
-const maxLines = 700
+		{"etcd", map[string]string{"cluster/etcd/a.go": doc("etcd") + "import _ \"go.etcd.io/etcd/client/v3\"\n"}, ""},
+		{"etcd elsewhere", map[string]string{"node/a.go": doc("node") + "import _ \"go.etcd.io/etcd/server/v3/embed\"\n"},
+			"node/a.go:3: node must not import go.etcd.io/etcd/server/v3/embed: only cluster/etcd may; see the table in test/arch/arch_test.go"},
+		{"etcd in a test elsewhere", map[string]string{"node/a.go": doc("node"), "node/a_test.go": "package node\nimport _ \"go.etcd.io/etcd/client/v3\"\n"},
+			"node/a_test.go:2: node must not import go.etcd.io/etcd/client/v3: only cluster/etcd may; see the table in test/arch/arch_test.go"},
 
-// file is one Go file of the module.
-type file struct {
-	pkg       string // its directory in the module, such as "cluster/etcd"
-	test      bool   // its name ends in _test.go
-	generated bool
-	set       *token.FileSet
-	ast       *ast.File
-}
+		{"time without the clock", map[string]string{"rules/a.go": doc("rules") + "import \"time\"\nvar _ = time.Unix(0, 0)\n"}, ""},
+		{"clock", map[string]string{"rules/a.go": doc("rules") + "import \"time\"\nvar _ = time.Now()\n"},
+			"rules/a.go:4: rules must not use time.Now: instants come in with the call"},
+		{"clock as a value", map[string]string{"rules/a.go": doc("rules") + "import clock \"time\"\nvar now = clock.Now\n"},
+			"rules/a.go:4: rules must not use time.Now: instants come in with the call"},
+		{"clock below", map[string]string{"algorithms/a.go": doc("algorithms") + "import \"time\"\nvar _ = time.Since(time.Time{})\n"},
+			"algorithms/a.go:4: algorithms must not use time.Since: instants come in with the call"},
+		{"clock in a test", map[string]string{"ring/a.go": doc("ring"), "ring/a_test.go": "package ring\nimport \"time\"\nvar _ = time.Now()\n"}, ""},
+		{"clock where it may be", map[string]string{"shard/a.go": doc("shard") + "import \"time\"\nvar _ = time.Now()\n"}, ""},
 
-// load parses the Go files of a module, regardless of build constraints.
-func load(root fs.FS) ([]file, error) {
-	var files []file
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if name != "." && isForeign(root, name) {
-				return fs.SkipDir
+		{"sleep", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport \"time\"\nfunc f() { time.Sleep(1) }\n"},
+			"shard/a_test.go:3: time.Sleep outside of testing/synctest: wait for the event itself"},
+		{"sleep in a bubble", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport (\n\"time\"\n\"testing/synctest\"\n)\nvar _ = synctest.Test\nfunc f() { time.Sleep(1) }\n"}, ""},
+		{"as long as may be", map[string]string{"ring/a.go": doc("ring") + strings.Repeat("\n", maxLines-2)}, ""},
+		{"too long", map[string]string{"ring/a.go": doc("ring") + strings.Repeat("\n", maxLines-1)},
+			"ring/a.go:2: has 701 lines, more than 700: split it by what is in it"},
+		{"too long and generated", map[string]string{"ring/a.go": "// Code generated by hand. DO NOT EDIT.\n" + doc("ring") + strings.Repeat("\n", maxLines)}, ""},
+		{"sleep of another package", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nfunc f() { time.Sleep(1) }\n"}, ""},
+
+		{"algorithm by name", map[string]string{"algorithms/a.go": doc("algorithms") + "const X Algorithm = 1\n", "shard/a.go": doc("shard") + "import " + ours + "algorithms\"\nvar _ = algorithms.X\n"},
+			"shard/a.go:4: shard must not name algorithms.X: ask for a trait, see algorithms/algorithm.go and namedAlgorithms in test/arch/arch_test.go"},
+		{"algorithm that is chosen", map[string]string{"algorithms/a.go": doc("algorithms") + "const FixedWindow Algorithm = 1\n", "rules/envoy/a.go": doc("envoy") + "import " + ours + "algorithms\"\nvar _ = algorithms.FixedWindow\n"}, ""},
+		{"algorithm in a test", map[string]string{"algorithms/a.go": doc("algorithms") + "const X Algorithm = 1\n", "shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport " + ours + "algorithms\"\nvar _ = algorithms.X\n"}, ""},
+
+		{"no comment", map[string]string{"shard/a.go": "package shard\n"}, "shard: no file has a package comment"},
+		{"comment in a test only", map[string]string{"shard/a.go": "package shard\n", "shard/a_test.go": doc("shard")}, "shard: no file has a package comment"},
+		{"two comments", map[string]string{"shard/a.go": doc("shard"), "shard/b.go": doc("shard")}, "shard: more than one file has a package comment: a.go, b.go"},
+		{"wrong comment", map[string]string{"shard/a.go": "// Shard is it.\npackage shard\n"}, `shard/a.go:1: the package comment must begin with "Package shard "`},
+		{"command", map[string]string{"cmd/weir/a.go": "// Command weir is it.\npackage main\n"}, ""},
+		{"only tests", map[string]string{"test/x/a_test.go": doc("x")}, ""},
+		{"only generated", map[string]string{"api/weir/v1/a.go": "// Code generated by hand. DO NOT EDIT.\n\npackage weirv1\n"}, ""},
+
+		{"not ours", map[string]string{"testdata/a.go": "package x\n", ".x/a.go": "package x\n", "_x/a.go": "package x\n", "vendor/a.go": "package x\n",
+			"other/go.mod": "module other\n", "other/a.go": "package x\n"}, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			module := fstest.MapFS{"go.mod": {}}
+			for name, source := range test.files {
+				module[name] = &fstest.MapFile{Data: []byte(source)}
 			}
-			return nil
-		}
-		if path.Ext(name) != ".go" {
-			return nil
-		}
-		source, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, name, source, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		files = append(files, file{path.Dir(name), strings.HasSuffix(name, "_test.go"), ast.IsGenerated(parsed), set, parsed})
-		return nil
-	})
-	return files, err
-}
-
-// isForeign reports whether the go command would not look into a directory, or
-// would find another module there.
-func isForeign(root fs.FS, dir string) bool {
-	base := path.Base(dir)
-	_, err := fs.Stat(root, path.Join(dir, "go.mod"))
-	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor" || err == nil
-}
-
-// check returns what violates the architecture, in the order of the files.
-func check(files []file) []string {
-	var violations []string
-	algorithms := declaredAlgorithms(files)
-	for _, f := range files {
-		violations = append(violations, checkImports(f)...)
-		violations = append(violations, checkClock(f)...)
-		violations = append(violations, checkSleep(f)...)
-		violations = append(violations, checkLength(f)...)
-		violations = append(violations, checkAlgorithms(f, algorithms)...)
-	}
-	return append(violations, checkPackages(files)...)
-}
-
-func checkImports(f file) (violations []string) {
-	if isWithin(f.pkg, "test") {
-		return nil
-	}
-	allowed, known := imports[f.pkg]
-	for _, spec := range f.ast.Imports {
-		target, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
-		inner, isOurs := strings.CutPrefix(target, module+"/")
-		switch {
-		case isWithin(target, "go.etcd.io/etcd") && !isWithin(f.pkg, etcdPackage):
-			violations = append(violations, f.at(spec, "%s must not import %s: only %s may; %s", f.pkg, target, etcdPackage, table))
-		case !isOurs:
-		case isWithin(inner, "test"):
-			violations = append(violations, f.at(spec, "%s must not import %s: no package may import test; %s", f.pkg, inner, table))
-		case known && !f.test && !slices.Contains(allowed, inner):
-			violations = append(violations, f.at(spec, "%s must not import %s, only %s; %s", f.pkg, inner, orNothing(allowed), table))
-		}
-	}
-	return violations
-}
-
-// checkClock finds calls that read the clock in packages that must not.
-func checkClock(f file) (violations []string) {
-	if f.test || !slices.ContainsFunc(clockless, func(dir string) bool { return isWithin(f.pkg, dir) }) {
-		return nil
-	}
-	for _, use := range f.uses("time", "Now", "Since", "Until") {
-		violations = append(violations, f.at(use, "%s must not use time.%s: instants come in with the call", f.pkg, use.Sel.Name))
-	}
-	return violations
-}
-
-// checkSleep finds tests that wait in real time, and so are slow or flaky.
-func checkSleep(f file) (violations []string) {
-	if !f.test || f.importName("testing/synctest") != "" {
-		return nil
-	}
-	for _, use := range f.uses("time", "Sleep") {
-		violations = append(violations, f.at(use, "time.Sleep outside of testing/synctest: wait for the event itself"))
-	}
-	return violations
-}
-
-// checkLength finds files that are too long to be read as a whole.
-func checkLength(f file) []string {
-	lines := f.set.File(f.ast.Package).LineCount()
-	if f.generated || lines <= maxLines {
-		return nil
-	}
-	return []string{f.at(f.ast, "has %d lines, more than %d: split it by what is in it", lines, maxLines)}
-}
-
-// declaredAlgorithms returns the names of the constants of type Algorithm of package algorithms.
-func declaredAlgorithms(files []file) (names []string) {
-	for _, f := range files {
-		if f.pkg != "algorithms" {
-			continue
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.ValueSpec); ok {
-				if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Algorithm" {
-					for _, name := range spec.Names {
-						names = append(names, name.Name)
-					}
-				}
+			files, err := load(module)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return true
+			var want []string
+			if test.want != "" {
+				want = []string{test.want}
+			}
+			if got := check(files); !slices.Equal(got, want) {
+				t.Errorf("\n got %q\nwant %q", got, want)
+			}
 		})
 	}
-	return names
 }
 
-// checkAlgorithms finds uses of one algorithm that the author of another one would have to find.
-func checkAlgorithms(f file, algorithms []string) (violations []string) {
-	if f.test || isWithin(f.pkg, "test") {
-		return nil
-	}
-	for _, use := range f.uses(module+"/algorithms", algorithms...) {
-		if !slices.Contains(namedAlgorithms[f.pkg], use.Sel.Name) {
-			violations = append(violations, f.at(use, "%s must not name algorithms.%s: ask for a trait, see algorithms/algorithm.go and namedAlgorithms in test/arch/arch_test.go", f.pkg, use.Sel.Name))
-		}
-	}
-	return violations
-}
-
-// checkPackages checks that every package is in the table and has one comment.
-func checkPackages(files []file) (violations []string) {
-	packages := make(map[string][]file)
-	for _, f := range files {
-		packages[f.pkg] = append(packages[f.pkg], f)
-	}
-	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
-		if _, known := imports[pkg]; !known && !isWithin(pkg, "test") {
-			violations = append(violations, fmt.Sprintf("%s: nothing says what it may import; %s", pkg, table))
-		}
-		violations = append(violations, checkComment(pkg, packages[pkg])...)
-	}
-	return violations
-}
-
-func checkComment(pkg string, files []file) (violations []string) {
-	written := slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.generated })
-	if len(written) == 0 {
-		return nil
-	}
-	// A package may consist of nothing but tests, as this one does.
-	if code := slices.DeleteFunc(slices.Clone(written), func(f file) bool { return f.test }); len(code) > 0 {
-		written = code
-	}
-	var documented []string
-	for _, f := range written {
-		if f.ast.Doc == nil {
-			continue
-		}
-		documented = append(documented, path.Base(f.set.File(f.ast.Package).Name()))
-		name := f.ast.Name.Name
-		want := "Package " + name + " "
-		if name == "main" {
-			want = "Command " + path.Base(pkg) + " "
-		}
-		if !strings.HasPrefix(f.ast.Doc.Text(), want) {
-			violations = append(violations, f.at(f.ast.Doc, "the package comment must begin with %q", want))
-		}
-	}
-	switch len(documented) {
-	case 0:
-		violations = append(violations, pkg+": no file has a package comment")
-	case 1:
-	default:
-		violations = append(violations, fmt.Sprintf("%s: more than one file has a package comment: %s", pkg, strings.Join(documented, ", ")))
-	}
-	return violations
-}
-
-// uses finds the selectors of a package by the names given, as in time.Now.
-func (f file) uses(importPath string, names ...string) (found []*ast.SelectorExpr) {
-	pkg := f.importName(importPath)
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		selector, ok := n.(*ast.SelectorExpr)
-		if !ok || !slices.Contains(names, selector.Sel.Name) {
-			return true
-		}
-		if x, ok := selector.X.(*ast.Ident); ok && x.Name == pkg {
-			found = append(found, selector)
-		}
-		return true
-	})
-	return found
-}
-
-// importName returns the name under which a file imports a package, or nothing.
-func (f file) importName(importPath string) string {
-	for _, spec := range f.ast.Imports {
-		switch {
-		case spec.Path.Value != strconv.Quote(importPath):
-		case spec.Name != nil:
-			return spec.Name.Name
-		default:
-			return path.Base(importPath)
-		}
-	}
-	return ""
-}
-
-// at returns a violation with its place.
-func (f file) at(n ast.Node, format string, args ...any) string {
-	position := f.set.Position(n.Pos())
-	return fmt.Sprintf("%s:%d: ", position.Filename, position.Line) + fmt.Sprintf(format, args...)
-}
-
-func isWithin(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
-
-func orNothing(names []string) string {
-	if len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, ", ")
-}
+// doc returns the first two lines of a file.
+func doc(pkg string) string { return "// Package " + pkg + " is a test.\npackage " + pkg + "\n" }

@@ -196,43 +196,6 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 	counts.Load().decided(t)
 }
 
-func TestEtcdDownForHalfAMinute(t *testing.T) {
-	process.NotInBrief(t)
-	t.Parallel()
-	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
-	var counts atomic.Pointer[tally]
-	counts.Store(new(tally))
-	stop := load(nodes, &counts)
-	defer stop()
-
-	etcd.Kill()
-	pause(t, 30*time.Second)
-	etcd.Start()
-	// Every key is back under a lease when each node sees all of them ready; and
-	// after more than a lease's time nothing has changed either.
-	process.Await(t, process.Patience, func() error {
-		for _, n := range nodes {
-			for _, m := range n.Nodes().GetNodes() {
-				if m.GetState() != weirv1.NodeState_NODE_STATE_READY {
-					return fmt.Errorf("%s sees %s as %v", n.ID, m.GetId(), m.GetState())
-				}
-			}
-		}
-		return nil
-	})
-	pause(t, 7*time.Second)
-	stop()
-	c := counts.Load()
-	c.noErrors(t)
-	c.decided(t)
-	process.AwaitMembers(t, process.Patience, nodes...)
-	for _, n := range nodes {
-		if left := n.MemberLeft(); left != "" {
-			t.Errorf("%s: %s", n.ID, left)
-		}
-	}
-}
-
 // A node that was paused for longer than its lease finds that the cluster has gone
 // on without it, and comes back. In brief TestKilledOwner and TestUnreachableMember have the halves of it.
 func TestPausedOwnerComesBack(t *testing.T) {

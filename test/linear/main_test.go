@@ -3,6 +3,7 @@ package linear
 import (
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -13,3 +14,14 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	process.Main(m)
 }
+
+// calm is how long clients ask before and after what happens.
+func calm() time.Duration {
+	if form.Full() {
+		return 5 * time.Second
+	}
+	return 500 * time.Millisecond
+}
+
+// wait lets time pass.
+func wait(d time.Duration) { <-time.After(d) }

@@ -177,7 +177,7 @@ func play(t *testing.T, deciders ...decider) *load {
 func TestKindsHaveAllAlgorithms(t *testing.T) {
 	for _, a := range algorithms.All() {
 		if !slices.ContainsFunc(kinds(), func(k *kind) bool { return len(k.limits) == 1 && k.limits[0].Algorithm == a }) {
-			t.Errorf("%v: missing in kinds, in test/linear/keykinds_test.go", a)
+			t.Errorf("%v: missing in kinds, in test/linear/harness_keykinds_test.go", a)
 		}
 	}
 }
