@@ -6,35 +6,10 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/access"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// Register registers the public services with a gRPC server, which must have been made
-// with Codec and accept messages of envoy.MaxMessage bytes, and admits the calls that permits does.
-func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permits *Access) {
-	r := Bounded(server)
-	checks := weirv1.RateLimiter_ServiceDesc
-	wire.ReplaceHandler(&checks, "CheckRateLimit", l.untilAnswered(l.check))
-	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.untilAnswered(l.checkBatch))
-	r.RegisterService(&checks, rateLimiter{Limiter: l})
-	l.envoy.Register(server)
-	measured := measuredServer{r, l.calls}
-	weirv1.RegisterRateLimiterConfigServer(measured, auditedConfig{c, l.audit})
-	weirv1.RegisterRateLimiterHealthServer(measured, healthServer{limiter: l, status: s, port: permits.port()})
-	weirv1.RegisterClusterServer(measured, clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: permits.port(), tokens: permits.store()})
-}
-
-// RegisterEnvoy registers Envoy's rate limit service alone.
-func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
-
-// Codec returns the codec that a gRPC server needs for the services of Register.
-func Codec() encoding.CodecV2 { return wire.Codec() }
 
 // isGRPC reports whether a request over HTTP is a gRPC call.
 func isGRPC(r *http.Request) bool {
