@@ -25,7 +25,7 @@ type Params struct {
 	Load float64 `json:"load"`
 }
 
-// DefaultParams suits up to 25 members; see design 6 for the measurements.
+// DefaultParams suits up to 25 members, with 40 partitions each.
 var DefaultParams = Params{Partitions: 1021, ReplicationFactor: 100, Load: 1.25}
 
 // partitionsPerMember is the least number of partitions per member for which the
