@@ -388,6 +388,11 @@ func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, 
 	s, err := api.NewHTTPServer(n.limiter, n.config, n, cfg)
 	if err == nil && n.certs != nil {
 		s.TLSConfig = n.certs.HTTP(certs.ClientAuth(n.opts.TLSClientAuth))
+		s.ConnState = func(conn net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				n.certs.Closed(conn)
+			}
+		}
 	}
 	return s, err
 }

@@ -39,14 +39,17 @@ const peerProtocol = "weir-peer"
 // lets a client of HTTP/1.1 have no protocol at all where a server has only h2, and it would see a connection that ends.
 const noProtocol = "grpc"
 
-// HTTP returns the configuration of a server of HTTP.
+// HTTP returns the configuration of a server of HTTP, which calls Closed for each connection that has ended.
 func (s *Source) HTTP(clients ClientAuth) *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.config(s.current.Load(), clients, protocols), nil
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			m := s.current.Load()
+			config := s.config(m, clients, protocols)
+			config.VerifyConnection = s.verifyHTTP(hello.Conn, m, config.VerifyConnection)
+			return config, nil
 		},
 	}
 }

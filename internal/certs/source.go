@@ -42,6 +42,7 @@ type Source struct {
 	current atomic.Pointer[material]
 	reread  chan struct{} // holds one value when the files should be read at once
 	open    openConns
+	http    httpConns
 
 	mu      sync.Mutex
 	problem error // guarded by mu; of the files as they are now; nil if they are in force
@@ -127,6 +128,7 @@ func (s *Source) look() {
 	case m.sums != s.current.Load().sums:
 		s.current.Store(m)
 		s.open.endRefused(m)
+		s.http.endRefused(m)
 		s.log.Info("certificate read again", "file", s.files.Cert, "expires", m.cert.Leaf.NotAfter)
 	}
 }

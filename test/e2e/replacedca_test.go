@@ -4,7 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -63,6 +67,35 @@ func dialTo(t *testing.T, n *process.Node, config *tls.Config) weirv1.RateLimite
 	return weirv1.NewRateLimiterClient(conn)
 }
 
+// keptConn asks over HTTP on one connection, and fails once that has ended.
+type keptConn struct {
+	client *tls.Config
+	url    string
+	http   *http.Client
+}
+
+func (k *keptConn) ask() error {
+	if k.http == nil {
+		dialed := false
+		k.http = &http.Client{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dialed {
+				return nil, errors.New("the connection has ended")
+			}
+			dialed = true
+			return (&tls.Dialer{Config: k.client}).DialContext(ctx, network, address)
+		}}}
+	}
+	resp, err := k.http.Get(k.url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %w", resp.Status, err)
+	}
+	return nil
+}
+
 // The CA is replaced as docs/security.md says, while clients with certificates of the new one ask on connections that last: no check of
 // theirs fails, and owners decide all. The connection of a client with a certificate of the CA that was taken out ends.
 func TestCAIsReplaced(t *testing.T) {
@@ -77,6 +110,10 @@ func TestCAIsReplaced(t *testing.T) {
 		return c.CheckRateLimit(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: name})
 	}
 	if _, err := check(stays, "before"); err != nil {
+		t.Fatal(err)
+	}
+	overHTTP := &keptConn{client: before, url: "https://" + nodes[0].HTTP + "/v1/nodes"}
+	if err := overHTTP.ask(); err != nil {
 		t.Fatal(err)
 	}
 	put(t, old, "ca.crt", next, old) // the first step; old's files are those of the nodes
@@ -116,10 +153,19 @@ func TestCAIsReplaced(t *testing.T) {
 		_, err := check(dialTo(t, nodes[1], next.Config("client-admin")), "second")
 		return err
 	})
+	if err := overHTTP.ask(); err != nil {
+		t.Errorf("the connection over HTTP, while both CAs are in force: %v", err)
+	}
 	put(t, old, "ca.crt", next) // the third step
 	process.Await(t, process.Patience, func() error {
 		if _, err := check(stays, "after"); err == nil {
 			return fmt.Errorf("the connection of the old CA goes on after %d checks", asked.Load())
+		}
+		return nil
+	})
+	process.Await(t, process.Patience, func() error {
+		if err := overHTTP.ask(); err == nil {
+			return errors.New("the connection over HTTP of the old CA goes on")
 		}
 		return nil
 	})
