@@ -17,6 +17,7 @@ var toRemove = regexp.MustCompile(`node (\S+) \(incarnation 1\) is not known to 
 
 // Two of three members die at once. The third cannot tell that from being cut off, so members do not change, and its health says so. They change when
 // an operator says that the two are dead, or half a minute later.
+// It takes real time, as it is about what a real node tells an operator; the simulation plays the same in virtual time.
 func TestMostMembersDie(t *testing.T) {
 	process.NotInBrief(t)
 	t.Parallel()

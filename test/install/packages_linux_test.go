@@ -68,7 +68,7 @@ func buildPackages(t *testing.T, dist string) {
 		if version != olderPackage {
 			args = append(args, "deb", "rpm") // completions and pages are there
 		}
-		output(t, "../release", args...)
+		output(t, "../buildpackages", args...)
 		for format := range packagings {
 			name := filepath.Join(dist, "weir")
 			if err := os.Rename(name+"."+format, name+"-"+version+"."+format); err != nil {
