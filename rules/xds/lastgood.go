@@ -19,6 +19,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weirlimit/weir/rules"
 )
 
 // The file of the last good resources is a line that says what it is, in which format, and the XXH64 of the rest, which is JSON.
@@ -260,7 +262,7 @@ func (s *Source) recall(why error) {
 	refused := s.Err() // what this server has sent, if it is bad
 	docs, err := documents(found.resources())
 	if err == nil {
-		err = s.Put(docs)
+		err = s.putReceived(docs, found.Received)
 	}
 	if refused != nil {
 		s.Refuse(refused) // it is still refused, and health is to name it
@@ -269,7 +271,6 @@ func (s *Source) recall(why error) {
 		s.cfg.Logger.Error("the rules of the xDS server that an earlier run has kept are refused", "file", s.cfg.Keep, "error", err)
 		return
 	}
-	s.setKeptAt(found.Received)
 	s.cfg.Logger.Warn("starting from the rules that the xDS server sent to an earlier run",
 		"server", s.cfg.Server, "file", s.cfg.Keep, "received", found.Received, "rules", s.Set().Len(), "reason", why)
 	s.first.Do(func() { close(s.received) })
@@ -284,11 +285,10 @@ func (s *Source) use(resources []*anypb.Any, content [sha256.Size]byte) error {
 		s.Refuse(err)
 		return err
 	}
-	if err := s.Put(docs); err != nil {
+	if err := s.putReceived(docs, time.Time{}); err != nil {
 		return err
 	}
 	s.found = nil
-	s.setKeptAt(time.Time{})
 	s.first.Do(func() { close(s.received) })
 	if s.file != nil {
 		good := &lastGood{Server: s.cfg.Server, NodeID: s.cfg.NodeID, Asked: s.cfg.asked(), Received: s.cfg.Now().UTC(), Resources: make([][]byte, len(resources))}
@@ -298,6 +298,17 @@ func (s *Source) use(resources []*anypb.Any, content [sha256.Size]byte) error {
 		s.file.keep(good, content)
 	}
 	return nil
+}
+
+// putReceived puts documents in force for which KeptAt is to be keptAt. That is set first, for those that Put tells of the change.
+func (s *Source) putReceived(docs []rules.Received, keptAt time.Time) error {
+	before := s.KeptAt()
+	s.setKeptAt(keptAt)
+	err := s.Put(docs)
+	if err != nil {
+		s.setKeptAt(before)
+	}
+	return err
 }
 
 func (s *Source) setKeptAt(received time.Time) {
