@@ -53,8 +53,8 @@ func (l *Limiter) reset(ctx context.Context, w *work) (*weirv1.ResetRateLimitRes
 	return resp, nil
 }
 
-// notReset is the error for a reset of so many counters, of which some were not reset: those
-// of these owners, overloaded of them for want of time.
+// notReset is the error for a reset of which some counters were not reset: those of these owners, and overloaded of them for
+// want of time. counters is the number of all.
 func notReset(owners []string, overloaded, counters int) error {
 	n := len(owners)
 	code, begin, why := codes.Unavailable, "", "does not answer"

@@ -33,8 +33,7 @@ type leaseTable struct {
 func newLeaseTable(c *Client) *leaseTable { return &leaseTable{client: c, seed: maphash.MakeSeed()} }
 
 // lendable reports whether lent tokens can decide a request. One for more tokens than a node
-// takes is left to the node to refuse: taken from a lease, they could be so many that its
-// counter wraps.
+// takes is left to the node to refuse: a lease's counter would wrap if enough of them were taken from it.
 func lendable(req *weirv1.RateLimitRequest) bool {
 	tokens := req.GetTokensRequested()
 	return tokens >= 0 && tokens <= mostCost && !req.GetPeek() && req.GetLease() == 0

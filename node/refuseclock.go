@@ -11,8 +11,8 @@ import (
 // clockPatience is how long a node waits for members to say what time it is, before it asks to become one. They may be dead.
 const clockPatience = time.Second
 
-// refuseClock says that most members whose clocks are known, of so many at least, have another time than this node. If they are fewer
-// theirs may be wrong.
+// refuseClock returns an error if this node's clock differs from those of more than half of the members: of that number, or of those
+// whose clocks are known if they are more. If fewer differ, theirs may be wrong.
 func (n *node) refuseClock(members int) error {
 	clocks := n.owners.Clocks()
 	var far []string

@@ -196,7 +196,7 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 	return checkCost(cmd, f.cost)
 }
 
-// parseTemplate reads what is asked: by a user, if nothing says who asks. That there is
+// parseTemplate reads what is asked: by a user, if no identifier is given. That there is
 // no attribute twice is up to parseRequest.
 func parseTemplate(args []string) ([]bench.Attribute, error) {
 	_, err := parseRequest(args)
