@@ -42,6 +42,20 @@ func binary(t *testing.T) string {
 	return found
 }
 
+// exportMatch is the first line of a route of the example. Tests put theirs before it.
+const exportMatch = "- match: {prefix: /export}"
+
+// nodeWith starts a node whose only rule, in the domain of the example, is a descriptor.
+func nodeWith(t *testing.T, descriptor string, flags ...string) *process.Node {
+	t.Helper()
+	binary(t)
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte("domain: edge\ndescriptors:\n  - "+descriptor+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return process.Start(t, append([]string{"--rules", file}, flags...)...)
+}
+
 // proxy is a running Envoy with the configuration of the examples.
 type proxy struct {
 	url   string // of the listener
