@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 var small = traceConfig{requests: 200_000, sources: 5_000, length: 10 * time.Minute, seed: 7}
@@ -139,7 +139,7 @@ func TestDocsAreCurrent(t *testing.T) {
 			t.Errorf("algorithms.md does not show the plot of %s", name)
 		}
 	}
-	if again, err := docs.Replace(page, command, nil); err != nil || len(again) >= len(page) {
+	if again, err := docwriter.Replace(page, command, nil); err != nil || len(again) >= len(page) {
 		t.Errorf("algorithms.md has no tables: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 //go:generate go run . -docs ../../docs
@@ -52,7 +52,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if text, err = docs.Replace(text, command, measure(published)); err != nil {
+	if text, err = docwriter.Replace(text, command, measure(published)); err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	return os.WriteFile(page, text, 0o644)

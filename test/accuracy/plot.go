@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 // All plots show five minutes of the same requests: one every two seconds, and
@@ -91,7 +91,7 @@ func lowerY(perSecond float64) float64 {
 // how many came, and how many were allowed, per second.
 func plot(l algorithms.Limit) []byte {
 	came, went := burst(l)
-	drawing := docs.NewDrawing(plotWidth, plotHeight, style)
+	drawing := docwriter.NewDrawing(plotWidth, plotHeight, style)
 	peak := drawMinute(drawing, went)
 	drawing.Title(left, 22, fmt.Sprintf("%s, %s: at most %d in any minute", describe(l), "limit 60 a minute", peak))
 	drawAxes(drawing)
@@ -116,7 +116,7 @@ func describe(l algorithms.Limit) string {
 }
 
 // drawMinute draws the line above, and returns its highest point.
-func drawMinute(d *docs.Drawing, went []int64) (peak int) {
+func drawMinute(d *docwriter.Drawing, went []int64) (peak int) {
 	var points [][2]float64
 	for at := int64(0); at <= plotLength; at += second / 2 {
 		n := between(went, at-minute, at)
@@ -127,7 +127,7 @@ func drawMinute(d *docs.Drawing, went []int64) (peak int) {
 	return peak
 }
 
-func drawBars(d *docs.Drawing, instants []int64, class string) {
+func drawBars(d *docwriter.Drawing, instants []int64, class string) {
 	width := x(barSeconds*second) - x(0) - 1
 	for at := int64(0); at < plotLength; at += barSeconds * second {
 		if n := between(instants, at-1, at+barSeconds*second-1); n > 0 {
@@ -137,7 +137,7 @@ func drawBars(d *docs.Drawing, instants []int64, class string) {
 	}
 }
 
-func drawAxes(d *docs.Drawing) {
+func drawAxes(d *docwriter.Drawing) {
 	for _, n := range []float64{0, 30, 60, 90, 120} {
 		d.Line("grid", left, upperY(n), right, upperY(n))
 		d.Text(left-8, upperY(n)+4, "end", "", fmt.Sprint(n))
@@ -153,7 +153,7 @@ func drawAxes(d *docs.Drawing) {
 	d.Line("limit", left, upperY(plotLimit), right, upperY(plotLimit))
 }
 
-func drawLegend(d *docs.Drawing) {
+func drawLegend(d *docwriter.Drawing) {
 	const y = plotHeight - 10
 	d.Line("minute", 58, y-4, 82, y-4)
 	d.Text(88, y, "start", "", "allowed in the last minute")

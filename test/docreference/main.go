@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 //go:generate go run . -C ../..
@@ -75,5 +75,5 @@ func (b block) replace(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	table = append([]byte("\n"), table...)
-	return docs.Replace(text, generator+": "+b.name, append(table, '\n'))
+	return docwriter.Replace(text, generator+": "+b.name, append(table, '\n'))
 }

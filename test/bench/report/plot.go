@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 // plots returns the SVGs by the names of their files.
@@ -97,7 +97,7 @@ const style = `.first { stroke: #2f86d6; stroke-width: 2; fill: none; stroke-lin
 `
 
 func (c chart) draw() []byte {
-	d := docs.NewDrawing(width, height, style)
+	d := docwriter.NewDrawing(width, height, style)
 	d.Title(left, 22, c.title)
 	x := func(v float64) float64 { return left + (right-left)*c.x.place(v) }
 	y := func(v float64) float64 { return bottom - (bottom-top)*c.y.place(v) }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/test/bench/measure"
-	"github.com/weirlimit/weir/test/docs"
+	"github.com/weirlimit/weir/test/docs/docwriter"
 )
 
 // block is a part of a page that is written.
@@ -59,7 +59,7 @@ func (s *store) fill(page string, blocks []block) error {
 		return err
 	}
 	for _, b := range blocks {
-		if text, err = docs.Replace(text, command+": "+b.name, []byte("\n"+b.write(s)+"\n")); err != nil {
+		if text, err = docwriter.Replace(text, command+": "+b.name, []byte("\n"+b.write(s)+"\n")); err != nil {
 			return fmt.Errorf("%s: %w", page, err)
 		}
 	}

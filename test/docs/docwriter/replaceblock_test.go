@@ -1,4 +1,4 @@
-package docs
+package docwriter
 
 import (
 	"strings"

@@ -1,5 +1,4 @@
-// Package docs helps commands that write what they have measured into the documentation.
-package docs
+package docwriter
 
 import (
 	"bytes"
