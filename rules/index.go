@@ -13,7 +13,7 @@ import (
 // index finds the rules of one domain that a request may match. Every subject
 // is filed under one attribute, with all values of one condition, or among always.
 type index struct {
-	filed      []candidate // what is filed in one place stands side by side
+	filed      []filedSubject // what is filed in one place stands side by side
 	attributes map[string]*attributeIndex
 	names      uint64 // nameBit of all keys of attributes
 	always     extent // those that ask for no attribute
@@ -44,22 +44,22 @@ func nameBit(name string) uint64 {
 // filing is an index that is being made: which rules are to be filed where.
 type filing struct {
 	attributes map[string]*attributeFiling
-	always     []*filedSubject
+	always     []*subjectToFile
 	whens      map[string]*unseen // by their encodings
 }
 
-// filedSubject is a subject with what its place in the index does not see to: conditions,
+// subjectToFile is a subject with what its place in the index does not see to: conditions,
 // and the value that one of them asks for.
-type filedSubject struct {
+type subjectToFile struct {
 	*namedSubject
 	when *unseen
 	only string
 }
 
 type attributeFiling struct {
-	exact, prefixes map[string][]*filedSubject
-	blocks          map[netip.Prefix][]*filedSubject
-	present         []*filedSubject
+	exact, prefixes map[string][]*subjectToFile
+	blocks          map[netip.Prefix][]*subjectToFile
+	present         []*subjectToFile
 }
 
 func newIndex(rules []*Rule) *index {
@@ -77,12 +77,12 @@ func newIndex(rules []*Rule) *index {
 	uses := countUses(subjects)
 	for _, s := range subjects {
 		p, ok := bestPlace(s, uses)
-		filed := &filedSubject{namedSubject: s}
-		filed.when, filed.only = f.unseen(s.rule.When, p)
+		toFile := &subjectToFile{namedSubject: s}
+		toFile.when, toFile.only = f.unseen(s.rule.When, p)
 		if !ok {
-			f.always = append(f.always, filed)
+			f.always = append(f.always, toFile)
 		} else {
-			f.at(p.attribute).add(filed, p)
+			f.at(p.attribute).add(toFile, p)
 		}
 	}
 	ix.always = ix.file(f.always, "")
@@ -97,8 +97,8 @@ func (f *filing) at(attribute string) *attributeFiling {
 	a := f.attributes[attribute]
 	if a == nil {
 		a = &attributeFiling{
-			exact: make(map[string][]*filedSubject), prefixes: make(map[string][]*filedSubject),
-			blocks: make(map[netip.Prefix][]*filedSubject),
+			exact: make(map[string][]*subjectToFile), prefixes: make(map[string][]*subjectToFile),
+			blocks: make(map[netip.Prefix][]*subjectToFile),
 		}
 		f.attributes[attribute] = a
 	}
@@ -106,7 +106,7 @@ func (f *filing) at(attribute string) *attributeFiling {
 }
 
 // add files s in the place p.
-func (a *attributeFiling) add(s *filedSubject, p place) {
+func (a *attributeFiling) add(s *subjectToFile, p place) {
 	for _, value := range p.exact {
 		a.exact[value] = append(a.exact[value], s)
 	}
@@ -121,11 +121,11 @@ func (a *attributeFiling) add(s *filedSubject, p place) {
 	}
 }
 
-// file puts candidates side by side, filed under an exact value if it is not empty.
-func (ix *index) file(subjects []*filedSubject, value string) extent {
+// file puts subjects side by side, filed under an exact value if it is not empty.
+func (ix *index) file(subjects []*subjectToFile, value string) extent {
 	begin := len(ix.filed)
 	for _, s := range subjects {
-		ix.filed = append(ix.filed, newCandidate(s, value))
+		ix.filed = append(ix.filed, newFiledSubject(s, value))
 	}
 	return extent{uint32(begin), uint32(len(ix.filed))}
 }
@@ -139,8 +139,8 @@ func (ix *index) newAttribute(f *attributeFiling) *attributeIndex {
 	}
 }
 
-// fileExact is fileAll for exact values, which the candidates know.
-func (ix *index) fileExact(subjects map[string][]*filedSubject) map[string]extent {
+// fileExact is fileAll for exact values, which the filed subjects know.
+func (ix *index) fileExact(subjects map[string][]*subjectToFile) map[string]extent {
 	extents := make(map[string]extent, len(subjects))
 	for _, value := range slices.Sorted(maps.Keys(subjects)) {
 		extents[value] = ix.file(subjects[value], value)
@@ -149,7 +149,7 @@ func (ix *index) fileExact(subjects map[string][]*filedSubject) map[string]exten
 }
 
 // fileAll is file for subjects by what they are filed under.
-func fileAll[K comparable](ix *index, subjects map[K][]*filedSubject, compare func(K, K) int) map[K]extent {
+func fileAll[K comparable](ix *index, subjects map[K][]*subjectToFile, compare func(K, K) int) map[K]extent {
 	runs := make(map[K]extent, len(subjects))
 	for _, k := range slices.SortedFunc(maps.Keys(subjects), compare) {
 		runs[k] = ix.file(subjects[k], "")

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// table finds candidates by their exact values, which are texts that callers choose: a hash table with
+// table finds filed subjects by their exact values, which are texts that callers choose: a hash table with
 // linear probing, at most half full, that does not change. What a look-up reads of it is one cache line,
 // four slots. The hash is keyed: callers cannot choose texts that collide.
 type table struct {
@@ -45,7 +45,7 @@ func (t *table) hash(text string) (hash uint64, i int) {
 func (t *table) after(i int) int { return (i + 1) & (len(t.slots) - 1) }
 
 // find returns which of the candidates are filed under a value, an empty extent if none is.
-func (t *table) find(value string, candidates []candidate) extent {
+func (t *table) find(value string, candidates []filedSubject) extent {
 	if len(t.slots) == 0 {
 		return extent{}
 	}

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fileValues files as many candidates under each value as the map says.
-func fileValues(values map[string]uint32) (table, map[string]extent, []candidate) {
+// fileValues files as many subjects under each value as the map says.
+func fileValues(values map[string]uint32) (table, map[string]extent, []filedSubject) {
 	var ix index
-	subjects := make(map[string][]*filedSubject)
+	subjects := make(map[string][]*subjectToFile)
 	for value, n := range values {
 		for range n {
-			subjects[value] = append(subjects[value], &filedSubject{namedSubject: &namedSubject{name: "name"}})
+			subjects[value] = append(subjects[value], &subjectToFile{namedSubject: &namedSubject{name: "name"}})
 		}
 	}
 	filed := ix.fileExact(subjects)
