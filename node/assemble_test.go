@@ -1,8 +1,6 @@
 package node
 
 import (
-	"errors"
-	"io"
 	"math"
 	"net"
 	"os"
@@ -10,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/cluster"
@@ -173,7 +169,6 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	}
 }
 
-// A leaving node does not become ready, however late it finds out that it was.
 func TestInfoNamesDescriptors(t *testing.T) {
 	const descriptors, rule = "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n",
 		"domain: default\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
@@ -189,58 +184,6 @@ func TestInfoNamesDescriptors(t *testing.T) {
 	}
 }
 
-func TestLeavingIsNotUndone(t *testing.T) {
-	t.Parallel()
-	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
-		t.Helper()
-		for _, service := range []string{"", "weir.v1.RateLimiter", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"} {
-			resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
-			if err != nil || resp.GetStatus() != want {
-				t.Errorf("%q: %v %v, want %v", service, resp.GetStatus(), err, want)
-			}
-		}
-	}
-	check(healthpb.HealthCheckResponse_NOT_SERVING)
-	n.setServing(true)
-	check(healthpb.HealthCheckResponse_SERVING)
-	n.leave(t.Context())
-	n.setServing(true)
-	check(healthpb.HealthCheckResponse_NOT_SERVING)
-}
-
-// Envoy may be told that a node without rules is of no use.
-func TestHealthNeedsRules(t *testing.T) {
-	t.Parallel()
-	opts := testOptions(t)
-	opts.HealthNeedsRules, opts.Rules = true, ""
-	n, err := build(t.Context(), Network{}, opts, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
-		t.Helper()
-		resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-		if err != nil || resp.GetStatus() != want {
-			t.Errorf("%v %v, want %v", resp.GetStatus(), err, want)
-		}
-	}
-	n.setServing(true)
-	check(healthpb.HealthCheckResponse_NOT_SERVING)
-	set, err := rules.Parse("f", []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.rules = fixedRules{n.rules, set}
-	n.tellEnvoy()
-	check(healthpb.HealthCheckResponse_SERVING)
-}
-
 // fixedRules are rules that stay.
 type fixedRules struct {
 	ruleSource
@@ -248,24 +191,3 @@ type fixedRules struct {
 }
 
 func (f fixedRules) Set() *rules.Set { return f.set }
-
-// A node whose port breaks ends, and says why.
-func TestRunEndsWithItsServers(t *testing.T) {
-	t.Parallel()
-	for name, which := range map[string]func(*node) io.Closer{
-		"gRPC": func(n *node) io.Closer { return n.grpcListener },
-		"HTTP": func(n *node) io.Closer { return n.httpListener },
-	} {
-		t.Run(name, func(t *testing.T) {
-			n, err := build(t.Context(), Network{}, testOptions(t), quiet())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer n.close()
-			_ = which(n).Close()
-			if err := n.run(t.Context(), func(Info) {}); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("%v, want %v", err, net.ErrClosed)
-			}
-		})
-	}
-}

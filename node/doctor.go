@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -409,4 +410,33 @@ func (d *doctor) examineRules(ctx context.Context) {
 			d.add(Doubtful, "rules", "there are none: everything is allowed")
 		}
 	}
+}
+
+// compareNodes says which of the registered nodes differ, of those that share rules and software.
+func compareNodes(nodes []cluster.Node) (all []Finding) {
+	versions, revisions := make(map[string][]string), make(map[string][]string)
+	for _, n := range nodes {
+		versions[n.Version] = append(versions[n.Version], n.ID)
+		revisions[n.RuleRevision] = append(revisions[n.RuleRevision], n.ID)
+	}
+	if len(versions) > 1 {
+		all = append(all, Finding{Doubtful, "versions", "the nodes run " + listGroups(versions), "end the upgrade: restart the nodes of the older version with the newer one"})
+	}
+	if len(revisions) > 1 {
+		all = append(all, Finding{Doubtful, "rules", "the nodes have different rules: " + listGroups(revisions), "give all nodes the same files in --rules, or none; if a change has just been made, ask again"})
+	}
+	return all
+}
+
+// listGroups lists what nodes have, and which ones.
+func listGroups(groups map[string][]string) string {
+	var all []string
+	for what, ids := range groups {
+		if what == "" {
+			what = "none"
+		}
+		all = append(all, fmt.Sprintf("%s (%s)", what, strings.Join(ids, ", ")))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }

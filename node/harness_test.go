@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -48,4 +50,18 @@ func dial(t *testing.T, info Info) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // nothing is under way
 	return conn
+}
+
+// setView makes n route by a view of these members.
+func setView(t *testing.T, n *node, members ...cluster.Member) {
+	t.Helper()
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.ID
+	}
+	r, err := ring.Build(ring.DefaultParams, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.router.SetView(&cluster.View{Number: 1, Members: members, Ring: r})
 }

@@ -172,3 +172,24 @@ func TestUnitWaitsForTheStop(t *testing.T) {
 		t.Errorf("TimeoutStopSec=%smin, and a stop takes up to %v", value[1], least)
 	}
 }
+
+// A node whose port breaks ends, and says why.
+func TestRunEndsWithItsServers(t *testing.T) {
+	t.Parallel()
+	for name, which := range map[string]func(*node) io.Closer{
+		"gRPC": func(n *node) io.Closer { return n.grpcListener },
+		"HTTP": func(n *node) io.Closer { return n.httpListener },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := build(t.Context(), Network{}, testOptions(t), quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.close()
+			_ = which(n).Close()
+			if err := n.run(t.Context(), func(Info) {}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%v, want %v", err, net.ErrClosed)
+			}
+		})
+	}
+}

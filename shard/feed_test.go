@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/ring"
 )
 
 // pull gives follower f of p of s up to about so many bytes, and lays them over what to has.
@@ -143,38 +142,6 @@ func TestStandbyIsGivenResets(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
-}
-
-// What many share has the same key on all nodes, and another for every limit.
-func TestSharedKey(t *testing.T) {
-	calendar, err := algorithms.NewCalendar("month", "Europe/Paris", 15)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour), Burst: 5}
-	all := map[ring.Key]algorithms.Limit{}
-	for _, change := range []func(l *algorithms.Limit){
-		func(*algorithms.Limit) {},
-		func(l *algorithms.Limit) { l.Algorithm = algorithms.GCRA },
-		func(l *algorithms.Limit) { l.Limit++ },
-		func(l *algorithms.Limit) { l.Window++ },
-		func(l *algorithms.Limit) { l.Burst++ },
-		func(l *algorithms.Limit) { l.Buckets++ },
-		func(l *algorithms.Limit) { l.Calendar = calendar },
-	} {
-		l := base
-		change(&l)
-		all[sharedKey(&l)] = l
-	}
-	if len(all) != 7 {
-		t.Errorf("%d keys for 7 limits", len(all))
-	}
-	if patient := (algorithms.Limit{Algorithm: algorithms.LeakyBucket, Limit: 10, Window: base.Window}); sharedKey(&patient) != sharedKey(new(patient.WaitAtMost(0))) {
-		t.Error("a caller that cannot wait gets another counter")
-	}
-	if got := sharedKey(&base); got != (ring.Key{Hi: 0xb1f2d26761a85c55}) {
-		t.Errorf("%x, which nodes of other versions do not find", got.Hi)
-	}
 }
 
 func TestFollowedDecideAllocatesNothing(t *testing.T) {

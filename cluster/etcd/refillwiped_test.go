@@ -108,3 +108,34 @@ func TestRestoreOverAnotherCluster(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A view that etcd has lost is written again: its owners are predecessors of the restored one's.
+func TestRestoredView(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	p := newProxy(t, s.Endpoint())
+	a := run(t, 0, p.addr())
+	if _, err := a.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SwapView(t.Context(), viewOf(1, "a", "b"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SwapView(t.Context(), viewOf(2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+		t.Fatal(err)
+	}
+	revision := a.awaitView(2).ViewRevision
+
+	p.connect(anyServer(t).Endpoint())
+	a.logs.await(t, "it has lost the parameters")
+	if err := a.SwapView(t.Context(), viewOf(3, "a"), revision); !errors.Is(err, cluster.ErrViewChanged) {
+		t.Errorf("into a wiped etcd: %v", err)
+	}
+	if number, err := a.Restore(t.Context(), a.awaitView(2).View, nil, nil, false); number != 3 || err != nil {
+		t.Fatalf("view %d, %v", number, err)
+	}
+	restored := a.awaitView(3).View
+	if part := restored.Partitions[0]; part.Term != 3 || len(part.Predecessors) != 1 || part.Predecessors[0].ID != "b" {
+		t.Errorf("partition 0 of the restored view: %+v", part)
+	}
+}

@@ -62,6 +62,35 @@ func TestSwapView(t *testing.T) {
 	}
 }
 
+// A view that was stored is read, and routed by.
+func TestReadView(t *testing.T) {
+	t.Parallel()
+	a := run(t, 0, anyServer(t).Endpoint())
+	if _, err := a.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := a.ReadView(t.Context()); v != nil || err != nil {
+		t.Errorf("before the first view: %v, %v", v, err)
+	}
+	if err := a.SwapView(t.Context(), viewOf(1, "a", "b"), 0); err != nil {
+		t.Fatal(err)
+	}
+	content := a.awaitView(1)
+	if content.View.Partitions[1].Owner.ID != "b" || content.Routing.Members[content.Routing.Ring.Owner(1)].ID != "b" {
+		t.Errorf("%+v", content)
+	}
+	if err := a.SwapView(t.Context(), viewOf(1, "a"), content.ViewRevision); err == nil {
+		t.Error("view 1 was replaced by another view 1")
+	}
+	if err := a.SwapView(t.Context(), viewOf(2, "a", "b"), content.ViewRevision); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitView(2)
+	if v, err := a.ReadView(t.Context()); err != nil || v.Number != 2 {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
 func TestMalformedContent(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)

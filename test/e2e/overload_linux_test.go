@@ -1,15 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
-	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,37 +13,6 @@ import (
 
 	"github.com/weirlimit/weir/test/process"
 )
-
-// offered is what became of checks that were sent, as weir bench reports it.
-type offered struct {
-	Seconds  float64
-	Checks   int64 // that were answered
-	FailOpen int64 `json:"fail_open"`
-	Errors   int64
-	Failures map[string]int64
-
-	cpu     time.Duration // of the nodes meanwhile
-	refused float64       // calls that the nodes have refused meanwhile
-}
-
-func (o offered) String() string {
-	return fmt.Sprintf("%d checks in %.1f s: %d decided, %d undecided, %d past their deadline, other errors %v; %.0f calls refused; %v of processor time",
-		o.all(), o.Seconds, o.decided(), o.undecided(), o.late(), o.Failures, o.refused, o.cpu)
-}
-
-func (o offered) all() int64  { return o.Checks + o.Errors }
-func (o offered) late() int64 { return o.Failures["DeadlineExceeded"] }
-
-// undecided is how many passed although no node has decided them, or would behind an Envoy, which allows a request on any error.
-func (o offered) undecided() int64 {
-	return o.FailOpen + o.Failures["Unavailable"] + o.Failures["Unknown"]
-}
-
-// decided is how many were answered with a decision.
-func (o offered) decided() int64 { return o.Checks - o.FailOpen }
-
-// perCPU is how many checks were decided per second of the nodes' processor time.
-func (o offered) perCPU() float64 { return float64(o.decided()) / o.cpu.Seconds() }
 
 // refusalCost is what a refusal takes of the time of a decision, at most: it is read and answered, too.
 const refusalCost = 0.2
@@ -62,68 +25,6 @@ const lightLoad = 0.15
 func (o offered) used(calm offered) float64 {
 	return (float64(o.decided()) + refusalCost*o.refused) / (calm.perCPU() * o.cpu.Seconds())
 }
-
-// demand is what is sent: checks a second, as fast as they are answered if that is 0.
-type demand struct {
-	callers int
-	rate    float64
-	during  time.Duration
-	timeout time.Duration
-}
-
-// offer runs send, and adds what the nodes know of it.
-func offer(t *testing.T, nodes []*process.Node, l demand, send func(*testing.T, []*process.Node, demand) offered) offered {
-	t.Helper()
-	known := func() (cpu time.Duration, refused float64) {
-		for _, n := range nodes {
-			cpu += process.CPU(t, n.PID())
-			refused += n.Metric(t, "weir_refused_calls_total")
-		}
-		return cpu, refused
-	}
-	cpu, refused := known()
-	o := send(t, nodes, l)
-	o.cpu, o.refused = known()
-	o.cpu -= cpu
-	o.refused -= refused
-	t.Logf("%d callers, %.0f checks a second: %v", l.callers, l.rate, o)
-	return o
-}
-
-// bench sends checks with weir bench, in that mode.
-func bench(args ...string) func(*testing.T, []*process.Node, demand) offered {
-	return func(t *testing.T, nodes []*process.Node, l demand) (o offered) {
-		t.Helper()
-		var targets []string
-		for _, n := range nodes {
-			targets = append(targets, n.GRPC)
-		}
-		all := append([]string{
-			"bench", "grpc", "user=u", "--json", "--keys", "20000", "--connections", "4", "--target", strings.Join(targets, ","),
-			"--callers", fmt.Sprint(l.callers), "--duration", l.during.String(), "--timeout", l.timeout.String(),
-		}, args...)
-		if l.rate > 0 {
-			all = append(all, "--rate", fmt.Sprint(max(1, int(l.rate))))
-		}
-		cmd := exec.CommandContext(t.Context(), process.Binary(t), all...)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == 1 { // some checks were not answered
-			err = nil
-		}
-		if err == nil {
-			err = json.Unmarshal(stdout.Bytes(), &o)
-		}
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", all, err, stderr.String())
-		}
-		return o
-	}
-}
-
-var everyFlood = flag.Bool("floods", false, "flood nodes in every way that they can be asked")
 
 // TestOverloadIsRefused offers three nodes three times what they can decide, by the clock and with deadlines as
 // clients have them. It takes real time, because what it is about are the queues of the kernel and of

@@ -8,6 +8,15 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
+// paintRatio is how many times as long the first paint of the overview may take as that of a page of one line, in the same run.
+const paintRatio = 4
+
+// measured is how long the processor's time is measured, and askedEvery how often a page asks for news.
+const (
+	measured   = 6 * time.Second
+	askedEvery = 2 * time.Second
+)
+
 // An open page asks the node for news once in two seconds at most, and is painted first about as soon as any page. What it costs the node's processor is
 // logged: it is less than what an idle node uses now and then more.
 func TestCostOfADashboard(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -43,12 +42,3 @@ func TestRollBack(t *testing.T) {
 	b.visit("http://" + n.HTTP + "/ui/history/99")
 	b.await("h1", "Not found")
 }
-
-// paintRatio is how many times as long the first paint of the overview may take as that of a page of one line, in the same run.
-const paintRatio = 4
-
-// measured is how long the processor's time is measured, and askedEvery how often a page asks for news.
-const (
-	measured   = 6 * time.Second
-	askedEvery = 2 * time.Second
-)

@@ -169,29 +169,3 @@ func TestProxyCloseEndsHeldConnections(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestFreePorts(t *testing.T) {
-	first, err := freePorts("127.0.0.1", 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", at("127.0.0.1", first+3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	if err := portsFree("127.0.0.1", first, 5); err == nil {
-		t.Error("a port in use counts as free")
-	}
-	if err := portsFree("127.0.0.1", first, 3); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestParseRate(t *testing.T) {
-	for text, want := range map[string]int{"200/s": 200, "1": 1, "20000/s": 20_000, "0": 0, "20001/s": 0, "5/m": 0, "": 0, "-1/s": 0} {
-		if got, err := ParseRate(text); got != want || (err == nil) != (want > 0) {
-			t.Errorf("ParseRate(%q) = %d, %v; want %d", text, got, err, want)
-		}
-	}
-}
