@@ -90,21 +90,21 @@ func (r *Router) decideContended(ctx context.Context, groups []shard.Group) {
 // room left, that may wait for the next request.
 func (s *scatter) keep(w *split) {
 	for _, p := range w.parts {
-		var stays []shard.Take
+		s.stays = s.stays[:0]
 		ample := true
 		for i := range p.group.Takes {
 			t := &p.group.Takes[i]
-			if t.Tentative && t.Decision.Allowed && t.Source == shard.Owner {
+			if t.Tentative && t.Decision.Allowed && t.Source == shard.Owner && t.IsScarce() {
 				ample = ample && t.Decision.Remaining >= max(ampleShare*t.Cost, t.Limit.Capacity()/ampleShare)
-				stays = append(stays, *t)
+				s.stays = append(s.stays, *t)
 			}
 		}
 		switch {
-		case len(stays) == 0:
+		case len(s.stays) == 0:
 		case p.conn == nil:
-			s.router.own.local.Keep(stays)
+			s.router.own.local.Keep(s.stays)
 		default:
-			p.conn.keep(stays, ample)
+			p.conn.keep(s.stays, ample)
 		}
 	}
 }

@@ -7,14 +7,24 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// maxTentative bounds the remembered tentative takes of one partition; further ones replace the oldest.
-const maxTentative = 64
+// Bounds of the remembered tentative takes.
+const (
+	maxTentative = 64 // of one partition; further ones replace the oldest
+	scarceShare  = 2  // takes that leave a scarceShare-th of the limit,
+	scarceCosts  = 64 // and as many times their cost, are not remembered
+)
 
 // tentativeTake is a tentative take that may still be undone. It is undone if another node denies the rest
 // of its group, so takes denied because of it may have room sooner than the limit alone says.
 type tentativeTake struct {
 	key      ring.Key
 	at, cost int64
+}
+
+// IsScarce reports whether t, which is counted, leaves so little of its limit that others may soon be denied because of
+// it. Only such a take is remembered if it is tentative, and is to be confirmed by Keep.
+func (t *Take) IsScarce() bool {
+	return t.Decision.Remaining < t.Limit.Capacity()/scarceShare || t.Decision.Remaining/scarceCosts < t.Cost
 }
 
 // over reports whether the take cannot be undone any more.

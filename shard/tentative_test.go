@@ -61,11 +61,40 @@ func TestTentativeTakesSetNoRetryTime(t *testing.T) {
 
 func TestTentativeLogIsBounded(t *testing.T) {
 	s := newShard(t)
-	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(time.Hour)}
-	for range 3 * maxTentative {
+	const bound = 3 * maxTentative
+	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: bound, Window: int64(time.Hour)}
+	for range bound {
 		s.Decide([]Group{{Takes: []Take{{Key: key("a", 0), Limit: limit, Cost: 1, Tentative: true}}}})
 	}
 	if n := len(*s.tentativeOf(key("a", 0))); n != maxTentative {
 		t.Errorf("%d takes are remembered, not %d", n, maxTentative)
+	}
+}
+
+// TestOnlyScarceTakesAreRemembered: a tentative take that leaves plenty of its limit cannot soon deny others, and is not
+// remembered.
+func TestOnlyScarceTakesAreRemembered(t *testing.T) {
+	s, k := newShard(t), key("a", 0)
+	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(time.Hour)}
+	take := func(cost int64) (remembered int) {
+		g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: cost, Tentative: true}}}}
+		s.Decide(g)
+		if remembered = len(*s.tentativeOf(k)); (remembered > 0) != g[0].Takes[0].IsScarce() {
+			t.Errorf("%d are left: %d are remembered, scarce is %v", g[0].Takes[0].Decision.Remaining, remembered, g[0].Takes[0].IsScarce())
+		}
+		s.Return(g[0].Takes)
+		return remembered
+	}
+	for _, c := range []struct {
+		cost int64
+		want int
+	}{{1, 0}, {15, 0}, {16, 1}, {500, 1}, {1000, 1}} { // 985 is more than 64 times 15, 984 is less than 64 times 16
+		if got := take(c.cost); got != c.want {
+			t.Errorf("a take of %d of 1000: %d are remembered, want %d", c.cost, got, c.want)
+		}
+	}
+	s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 500}}}})
+	if got := take(1); got != 1 {
+		t.Errorf("a take that leaves less than half: %d are remembered, want 1", got)
 	}
 }
