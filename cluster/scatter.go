@@ -28,6 +28,7 @@ type scatter struct {
 	conns      []uint16 // by number: 1 + index of the conn's dispatch, 0 if it has none
 	split      []*split
 	orphans    []orphan
+	stays      []shard.Take // what keep tells one member
 }
 
 // dispatch is what is asked on one conn.
@@ -76,11 +77,13 @@ func (s *scatter) free() {
 	clear(s.local)
 	clear(s.from)
 	clear(s.parts)
-	clear(s.split)
 	clear(s.orphans)
+	for _, w := range s.split {
+		w.free()
+	}
 	*s = scatter{
 		local: s.local[:0], from: s.from[:0], parts: s.parts[:0], dispatches: s.dispatches[:0], conns: s.conns,
-		split: s.split[:0], orphans: s.orphans[:0],
+		split: s.split[:0], orphans: s.orphans[:0], stays: s.stays[:0],
 	}
 	scatters.Put(s)
 }
@@ -142,6 +145,25 @@ type part struct {
 	conn  *conn // to it, nil for this node
 	group shard.Group
 	takes []int // indices into of.whole.Takes
+}
+
+// newSplit adds the split of g, in the memory of an earlier one if there is one.
+func (s *scatter) newSplit(g *shard.Group) *split {
+	n := len(s.split)
+	s.split = slices.Grow(s.split, 1)[:n+1]
+	if s.split[n] == nil {
+		s.split[n] = new(split)
+	}
+	s.split[n].whole = g
+	return s.split[n]
+}
+
+// free keeps the memory of w and of its parts, and nothing of what they held.
+func (w *split) free() {
+	for _, p := range w.parts {
+		p.of, p.conn = nil, nil
+	}
+	w.whole, w.parts = nil, w.parts[:0]
 }
 
 // decideMany answers several groups, or one that spans members: all parts take at
@@ -342,7 +364,7 @@ func (s *scatter) place(top *scatter, g *shard.Group, p *part, to func(ring.Key)
 
 // cut assigns the parts of g, which belong to top.
 func (s *scatter) cut(top *scatter, g *shard.Group, to func(ring.Key) int) {
-	w := &split{whole: g}
+	w := top.newSplit(g)
 	for i := range g.Takes {
 		p := w.part(&w.parts, to(g.Takes[i].Key))
 		p.takes = append(p.takes, i)
@@ -358,7 +380,6 @@ func (s *scatter) cut(top *scatter, g *shard.Group, to func(ring.Key) int) {
 		}
 		s.assign(p.to, &p.group, nil, p)
 	}
-	top.split = append(top.split, w)
 }
 
 // isLikelyFull reports whether one of takes is likely denied.
@@ -392,8 +413,14 @@ func (w *split) part(parts *[]*part, to int) *part {
 			return p
 		}
 	}
-	p := &part{of: w, to: to, group: shard.Group{Reset: w.whole.Reset, LentAt: w.whole.LentAt}}
-	*parts = append(*parts, p)
+	n := len(*parts)
+	*parts = slices.Grow(*parts, 1)[:n+1]
+	p := (*parts)[n]
+	if p == nil {
+		p = new(part)
+		(*parts)[n] = p
+	}
+	*p = part{of: w, to: to, takes: p.takes[:0], group: shard.Group{Takes: p.group.Takes[:0], Reset: w.whole.Reset, LentAt: w.whole.LentAt}}
 	return p
 }
 
