@@ -78,8 +78,10 @@ func (s *Shard) lookAhead(groups []Group) {
 			last = key
 			if p := s.partition(key); p.mu.TryLock() {
 				p.table.prefetch(s.arena, key.Hi)
-				if x := p.follows[ToStandby]; x != nil {
-					prefetch(unsafe.Pointer(x))
+				for _, x := range p.follows {
+					if x != nil {
+						prefetch(unsafe.Pointer(x))
+					}
 				}
 				p.mu.Unlock()
 			}
@@ -223,7 +225,7 @@ func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
 // countLocked is decideLocked with tokens on lease counted as used.
 func (s *Shard) countLocked(g *Group, now int64) (urgent bool) {
 	var fewUndo [8]undo
-	undos := fewUndo[:0]
+	undos := slices.Grow(fewUndo[:0], len(g.Takes))
 	group := exemptGroup{takes: g.Takes}
 	g.Allowed = true
 	for i := range g.Takes {

@@ -186,7 +186,8 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 // the latest that one of them has seen.
 func (s *Shard) lock(g *Group, now int64, buf []*partition) ([]*partition, int64) {
 	var few [8]uint32
-	indices := few[:0]
+	indices := slices.Grow(few[:0], len(g.Takes))
+	buf = slices.Grow(buf, len(g.Takes))
 	for i := range g.Takes {
 		indices = append(indices, g.Takes[i].Key.Partition(uint32(len(s.partitions))))
 	}
