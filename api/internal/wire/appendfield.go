@@ -53,15 +53,20 @@ func AppendDurationOf(b []byte, number protowire.Number, d *durationpb.Duration)
 	if d == nil {
 		return b
 	}
-	return AppendDuration(b, number, int64(d.AsDuration()))
+	return appendDuration(b, number, d.Seconds, int64(d.Nanos))
 }
 
 // AppendDuration appends a google.protobuf.Duration of ns nanoseconds.
 func AppendDuration(b []byte, number protowire.Number, ns int64) []byte {
+	return appendDuration(b, number, ns/int64(time.Second), ns%int64(time.Second))
+}
+
+func appendDuration(b []byte, number protowire.Number, seconds, nanos int64) []byte {
 	b, begin := BeginMessage(b, number)
-	b = AppendVarint(b, 1, uint64(ns/int64(time.Second)))
-	b = AppendVarint(b, 2, uint64(ns%int64(time.Second)))
-	return EndMessage(b, begin)
+	b = AppendVarint(b, 1, uint64(seconds))
+	b = AppendVarint(b, 2, uint64(nanos))
+	b[begin-1] = byte(len(b) - begin) // two numbers of at most 11 bytes
+	return b
 }
 
 // BeginMessage begins a field that is a message, which EndMessage ends.

@@ -27,8 +27,9 @@ func NewPart(message []byte) Part { return Part{message, string(message)} }
 
 // Fields walks over the fields of an encoded message.
 type Fields struct {
-	rest Part
-	Err  error // ends the walk
+	whole Part
+	at    int   // of the next field
+	Err   error // ends the walk
 
 	Tag    uint64 // the field's number, and how it is encoded
 	Varint uint64 // its value if it is encoded AsVarint
@@ -36,21 +37,22 @@ type Fields struct {
 }
 
 // FieldsOf returns the fields of p, before the first of them.
-func FieldsOf(p Part) Fields { return Fields{rest: p} }
+func FieldsOf(p Part) Fields { return Fields{whole: p} }
 
 // Next goes to the next field. It is false at the end, and if Err is set.
 func (f *Fields) Next() bool {
-	if len(f.rest.Bytes) == 0 || f.Err != nil {
+	if f.at == len(f.whole.Bytes) || f.Err != nil {
 		return false
 	}
 	if f.nextShort() {
 		return true
 	}
-	number, kind, tagSize := protowire.ConsumeTag(f.rest.Bytes)
+	rest := f.whole.Bytes[f.at:]
+	number, kind, tagSize := protowire.ConsumeTag(rest)
 	if tagSize < 0 || !number.IsValid() {
 		return f.fail()
 	}
-	value := f.rest.Bytes[tagSize:]
+	value := rest[tagSize:]
 	var size int
 	switch kind {
 	case protowire.VarintType:
@@ -64,33 +66,36 @@ func (f *Fields) Next() bool {
 		return f.fail()
 	}
 	f.Tag = protowire.EncodeTag(number, kind)
-	end := tagSize + size
+	f.at += tagSize + size
 	if kind == protowire.BytesType {
-		f.Part.Text = f.rest.Text[end-len(f.Part.Bytes) : end]
+		f.Part.Text = f.whole.Text[f.at-len(f.Part.Bytes) : f.at]
 	}
-	f.rest = Part{f.rest.Bytes[end:], f.rest.Text[end:]}
 	return true
 }
 
 // nextShort is Next for most fields: texts and messages whose tag and length are a byte
-// each. It is false if the field is another.
+// each. It is false if the field is another. It stores word by word: a Part that is put together
+// and then copied is read before the processor has written it.
 func (f *Fields) nextShort() bool {
-	b := f.rest.Bytes
-	if len(b) < 2 || b[0]&7 != byte(AsBytes) || b[0] < 1<<3 || b[0] > 0x7f || b[1] > 0x7f {
+	b := f.whole.Bytes
+	begin := f.at + 2
+	if begin > len(b) {
 		return false
 	}
-	end := 2 + int(b[1])
-	if end > len(b) {
+	tag, length := b[begin-2], b[begin-1]
+	end := begin + int(length)
+	if tag&7 != byte(AsBytes) || tag < 1<<3 || tag > 0x7f || length > 0x7f || end > len(b) {
 		return false
 	}
-	f.Tag = uint64(b[0])
-	f.Part = Part{b[2:end], f.rest.Text[2:end]}
-	f.rest = Part{b[end:], f.rest.Text[end:]}
+	f.Tag = uint64(tag)
+	f.Part.Bytes = b[begin:end]
+	f.Part.Text = f.whole.Text[begin:end]
+	f.at = end
 	return true
 }
 
 func (f *Fields) fail() bool {
-	f.Err = Invalid("message", "the last %d bytes cannot be decoded", len(f.rest.Bytes))
+	f.Err = Invalid("message", "the last %d bytes cannot be decoded", len(f.whole.Bytes)-f.at)
 	return false
 }
 
