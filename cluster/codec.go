@@ -254,16 +254,18 @@ func boolByte(v bool) byte {
 
 // reader takes a frame apart. Its methods return zero once err is set.
 type reader struct {
-	rest     []byte
+	frame    []byte
+	at       int // of the next byte
 	err      error
 	sent     stamp                // when the frame was sent; 0 if it does not say
 	due      stamp                // of the requests from here on; 0 if the frame does not say
 	span     *trace.SpanContext   // of the asker, of the requests from here on; nil if they are not traced
 	calendar *algorithms.Calendar // the last one; takes of one frame often have the same
+	limit    algorithms.Limit     // the last valid one, likewise
 }
 
 func openFrame(frame []byte) reader {
-	r := reader{rest: frame}
+	r := reader{frame: frame}
 	if v := r.byte(); r.err == nil && v != connVersion {
 		r.err = connVersionError{uint64(v)}
 	}
@@ -271,12 +273,12 @@ func openFrame(frame []byte) reader {
 }
 
 // more reports whether there is another item to read.
-func (r *reader) more() bool { return r.err == nil && len(r.rest) > 0 }
+func (r *reader) more() bool { return r.err == nil && r.at < len(r.frame) }
 
 // preamble reads all that is said of the next request before it.
 func (r *reader) preamble() {
 	for r.more() {
-		switch op(r.rest[0]) {
+		switch op(r.frame[r.at]) {
 		case opSent:
 			r.byte()
 			r.sent = stamp(r.uint32())
@@ -310,15 +312,15 @@ func (r *reader) trace() {
 }
 
 func (r *reader) fixed(n int) []byte {
-	if len(r.rest) < n {
+	if len(r.frame)-r.at < n {
 		r.fail(errShort)
 	}
 	if r.err != nil {
 		return make([]byte, n)
 	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
-	return b
+	at := r.at
+	r.at += n
+	return r.frame[at:r.at]
 }
 
 func (r *reader) fail(err error) {
@@ -333,7 +335,7 @@ func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.fixed(8))
 
 // varint reads an unsigned varint that must not be above most.
 func (r *reader) varint(what string, most int64) int64 {
-	v, n := binary.Uvarint(r.rest)
+	v, n := binary.Uvarint(r.frame[r.at:])
 	switch {
 	case r.err != nil:
 		return 0
@@ -344,20 +346,20 @@ func (r *reader) varint(what string, most int64) int64 {
 		r.fail(fmt.Errorf("%s: %d is above %d", what, v, most))
 		return 0
 	}
-	r.rest = r.rest[n:]
+	r.at += n
 	return int64(v)
 }
 
 // zigzag reads a signed varint.
 func (r *reader) zigzag() int64 {
-	v, n := binary.Varint(r.rest)
+	v, n := binary.Varint(r.frame[r.at:])
 	if n <= 0 {
 		r.fail(errShort)
 	}
 	if r.err != nil {
 		return 0
 	}
-	r.rest = r.rest[n:]
+	r.at += n
 	return v
 }
 

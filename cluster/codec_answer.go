@@ -188,10 +188,25 @@ func (r *reader) redirectedTake(takes int) (index int, mark uint64) {
 	return index, r.uint64()
 }
 
-// decision reads one take of an answer, and whether it is contended.
-func (r *reader) decision() (d algorithms.Decision, contended bool) {
+// decisions reads those that follow h into the takes of g, if g fits the answer. They have no meaning until their takes have a source.
+func (r *reader) decisions(h *answerHead, g *shard.Group, fits bool) {
+	var unused algorithms.Decision
+	for i := 0; i < h.takes && h.decided(); i++ {
+		d := &unused
+		if fits {
+			d = &g.Takes[i].Decision
+		}
+		contended := r.decision(d)
+		if fits && r.err == nil {
+			g.Takes[i].Contended, g.Takes[i].Source = contended, h.source
+		}
+	}
+}
+
+// decision reads one take of an answer into d, and returns whether it is contended.
+func (r *reader) decision(d *algorithms.Decision) (contended bool) {
 	flags := r.flags("decision", decisionFlags)
-	d = algorithms.Decision{Allowed: flags&flagAllowed != 0}
+	d.Allowed = flags&flagAllowed != 0
 	d.Remaining = r.varint("remaining", math.MaxInt64)
 	d.At = r.varint("at", math.MaxInt64)
 	d.ResetAt = d.At + r.zigzag()
@@ -204,5 +219,5 @@ func (r *reader) decision() (d algorithms.Decision, contended bool) {
 		d.RetryAt = algorithms.Never
 	}
 	d.Delay = r.optional("delay", flags&flagDelay != 0, math.MaxInt64)
-	return d, flags&flagContended != 0
+	return flags&flagContended != 0
 }

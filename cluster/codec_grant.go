@@ -59,7 +59,7 @@ func appendGrantBatches(b []byte, grants []shard.Grant) []byte {
 
 // eachGrantBatch calls f for each batch, until it fails.
 func eachGrantBatch(b []byte, f func(batch []byte) error) error {
-	for rest := (reader{rest: b}); rest.more(); {
+	for rest := (reader{frame: b}); rest.more(); {
 		batch := rest.fixed(int(rest.varint("grants", maxGrantsBytes)))
 		if rest.err != nil {
 			return rest.err
@@ -72,7 +72,7 @@ func eachGrantBatch(b []byte, f func(batch []byte) error) error {
 }
 
 func parseGrants(b []byte) ([]shard.Grant, error) {
-	r := reader{rest: b}
+	r := reader{frame: b}
 	var grants []shard.Grant
 	for r.more() && len(grants) <= maxGrantBatch {
 		grants = append(grants, r.grant())
@@ -84,7 +84,8 @@ func parseGrants(b []byte) ([]shard.Grant, error) {
 }
 
 func (r *reader) grant() shard.Grant {
-	q, takes := r.request(nil)
+	var q request
+	takes := r.request(&q, nil)
 	if r.err == nil && (q.op != opDecide || len(takes) != 1) {
 		r.fail(errors.New("it is not about one counter"))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -148,11 +149,11 @@ func flagsOf(t *shard.Take) (flags byte) {
 		boolByte(t.Settles)*flagSettles
 }
 
-// request reads one item of a request. The group's takes are appended to takes,
-// whose new value is returned.
-func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
+// request reads one item of a request into q. The group's takes are appended to takes,
+// whose new value is returned. Like all that is long to copy, they are read where they stay.
+func (r *reader) request(q *request, takes []shard.Take) []shard.Take {
 	o := op(r.byte())
-	q := request{op: o &^ opRoles, id: r.uint32(), span: r.span}
+	*q = request{op: o &^ opRoles, id: r.uint32(), span: r.span}
 	if (q.op < opDecide || q.op > opDeferred) && q.op != opKeep {
 		r.fail(fmt.Errorf("request %d has the unknown op %d", q.id, q.op))
 	}
@@ -168,14 +169,18 @@ func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 	first := len(takes)
 	for range n {
 		if r.err != nil {
-			return q, takes
+			return takes
 		}
-		takes = append(takes, r.take(q.op))
+		last := len(takes)
+		takes = slices.Grow(takes, 1)[:last+1]
+		t := &takes[last]
+		*t = shard.Take{}
+		r.take(t, q.op)
 		if q.op == opReturn {
-			takes[len(takes)-1].Source = o.countedBy()
+			t.Source = o.countedBy()
 		}
 	}
-	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}
+	q.group.Takes, q.group.Peek, q.group.Reset = takes[first:len(takes):len(takes)], q.op == opPeek, q.op == opReset
 	switch q.op {
 	case opReturn:
 		if o.namesDecider() {
@@ -189,7 +194,7 @@ func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 		q.group.Deferred = uint64(r.optional("deferred", true, math.MaxInt64))
 	default: // the others have no more than their takes
 	}
-	return q, takes
+	return takes
 }
 
 func (r *reader) lend(g *shard.Group) {
@@ -203,8 +208,8 @@ func (r *reader) lend(g *shard.Group) {
 	}
 }
 
-func (r *reader) take(o op) shard.Take {
-	var t shard.Take
+// take reads a take into t, which is zero.
+func (r *reader) take(t *shard.Take, o op) {
 	t.Key.Hi, t.Key.Lo = r.uint64(), r.uint64()
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
 	flags := r.flags("take", takeFlags)
@@ -230,12 +235,14 @@ func (r *reader) take(o op) shard.Take {
 	if t.Cost < -algorithms.MaxCost || t.Cost > algorithms.MaxCost {
 		r.fail(fmt.Errorf("cost: %d is not between %d and %d", t.Cost, -int64(algorithms.MaxCost), int64(algorithms.MaxCost)))
 	}
-	if r.err == nil {
-		if err := t.Limit.Validate(); err != nil {
-			r.fail(err)
-		}
+	if r.err != nil || t.Limit == r.limit {
+		return
 	}
-	return t
+	if err := t.Limit.Validate(); err != nil {
+		r.fail(err)
+		return
+	}
+	r.limit = t.Limit
 }
 
 // calendarText reads a calendar, which must be written as it writes itself.

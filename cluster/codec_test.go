@@ -244,7 +244,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		var takes []shard.Take
 		for r.more() {
 			var q request
-			q, takes = r.request(takes)
+			takes = r.request(&q, takes)
 			got = append(got, q)
 		}
 		if r.err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
@@ -293,8 +293,9 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			got.TokenLease = shard.TokenLease{Tokens: h.lent, At: at, Until: at + h.lentFor}
 		}
 		for range h.takes {
-			d, contended := r.decision()
-			got.Takes = append(got.Takes, shard.Take{Decision: d, Contended: contended, Source: h.source})
+			t := shard.Take{Source: h.source}
+			t.Contended = r.decision(&t.Decision)
+			got.Takes = append(got.Takes, t)
 		}
 		if r.err != nil || r.more() || h.id != 7 || h.leased != leased || !h.decided() || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v\n got %+v\nwant %+v", r.err, got, want)
@@ -479,7 +480,7 @@ func (r *reader) answer() answerHead {
 		r.redirectedTake(h.takes)
 	}
 	for i := 0; h.decided() && i < h.takes; i++ {
-		r.decision()
+		r.decision(new(algorithms.Decision))
 	}
 	return h
 }

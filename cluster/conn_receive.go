@@ -69,12 +69,7 @@ func (c *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 	if h.redirected > 0 {
 		c.readRedirectLocked(r, &h, g, fits && a != nil)
 	}
-	for i := 0; i < h.takes && h.decided(); i++ {
-		d, contended := r.decision()
-		if fits && r.err == nil {
-			g.Takes[i].Decision, g.Takes[i].Contended, g.Takes[i].Source = d, contended, h.source
-		}
-	}
+	r.decisions(&h, g, fits)
 	switch fits = fits && r.err == nil; {
 	case a != nil:
 		a.more(g, hot, &h, fits)

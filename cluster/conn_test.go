@@ -89,7 +89,8 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 			}
 			r := openFrame(frame)
 			r.preamble()
-			q, _ := r.request(nil)
+			var q request
+			r.request(&q, nil)
 			return q.id
 		}
 		ask := func() {

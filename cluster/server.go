@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -234,12 +235,13 @@ func (b *batch) read(frame []byte) error {
 	r.preamble()
 	wait := b.waitOf(&r)
 	for ; r.more(); r.preamble() {
-		var q request
-		q, b.takes = r.request(b.takes)
+		n := len(b.requests)
+		b.requests = slices.Grow(b.requests, 1)[:n+1]
+		q := &b.requests[n]
+		b.takes = r.request(q, b.takes)
 		if b.waited != nil && r.due != 0 && q.lapses() {
 			q.until = b.now.Add(r.due.since(r.sent) - wait)
 		}
-		b.requests = append(b.requests, q)
 	}
 	return r.err
 }

@@ -147,13 +147,14 @@ func TestRequestsOfSpans(t *testing.T) {
 	r := openFrame(c.queue[0][lengthSize:])
 	for i, want := range spans {
 		r.preamble()
-		q, _ := r.request(nil)
+		var q request
+		r.request(&q, nil)
 		if (q.span == nil) != (want == nil) || want != nil && !q.span.Equal(*want) {
 			t.Errorf("request %d belongs to %v, want %v", i, q.span, want)
 		}
 	}
 	if r.preamble(); r.more() || r.err != nil {
-		t.Errorf("%v, %d bytes left", r.err, len(r.rest))
+		t.Errorf("%v, %d bytes left", r.err, len(r.frame)-r.at)
 	}
 }
 
