@@ -217,7 +217,7 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// FuzzClientIPHeader: for any headers of clients, the address is the caller's or what a trusted proxy has said
+// FuzzClientIP: for any headers of clients, the address is the caller's or what a trusted proxy has said
 // last; and what a client says before what a proxy appends changes nothing.
 func FuzzClientIP(f *testing.F) {
 	for _, line := range []string{

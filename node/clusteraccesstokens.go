@@ -18,13 +18,13 @@ const tokenAttempts = 8
 
 var errTokensBusy = errors.New("other nodes change the tokens of this cluster: try again")
 
-// tokenRegistry is where the tokens of the cluster stand: *etcd.Registry.
+// tokenRegistry is where the access tokens of the cluster stand: *etcd.Registry.
 type tokenRegistry interface {
-	ReadTokens(ctx context.Context) (value []byte, revision int64, err error)
-	SwapTokens(ctx context.Context, value []byte, revision int64) (int64, error)
+	ReadAccessTokens(ctx context.Context) (value []byte, revision int64, err error)
+	SwapAccessTokens(ctx context.Context, value []byte, revision int64) (int64, error)
 }
 
-// clusterTokens puts the tokens of the cluster in force, and changes them. It implements api.AccessTokenStore. Tokens that
+// clusterTokens puts the access tokens of the cluster in force, and changes them. It implements api.AccessTokenStore. Tokens that
 // cannot be used leave those before in force.
 //
 // A token that this node has seen revoked is never in force again: an etcd that has it once more was restored from a backup. The
@@ -56,7 +56,7 @@ func (n *node) openTokens(ctx context.Context) (err error) {
 	}
 	if n.offline.Load() {
 		text = n.state.Found().Tokens
-	} else if text, _, err = n.registry.ReadTokens(ctx); err != nil {
+	} else if text, _, err = n.registry.ReadAccessTokens(ctx); err != nil {
 		return err
 	}
 	n.clusterTokens, n.access.Store = c, c
@@ -197,7 +197,7 @@ func (c *clusterTokens) divide(tokens []access.Token) (inForce, revoked []access
 // change stores the tokens as edit makes them of those that are stored, and returns the names of the revoked ones that it leaves out.
 func (c *clusterTokens) change(ctx context.Context, edit func([]access.Token) (next, revoked []access.Token, err error)) (removed string, err error) {
 	for range tokenAttempts {
-		text, revision, err := c.registry.ReadTokens(ctx)
+		text, revision, err := c.registry.ReadAccessTokens(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -210,7 +210,7 @@ func (c *clusterTokens) change(ctx context.Context, edit func([]access.Token) (n
 		if err != nil {
 			return "", err
 		}
-		stored, err := c.registry.SwapTokens(ctx, []byte(access.FormatTokens(next)), revision)
+		stored, err := c.registry.SwapAccessTokens(ctx, []byte(access.FormatTokens(next)), revision)
 		if err != nil {
 			return "", err
 		}

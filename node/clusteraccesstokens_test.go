@@ -22,11 +22,11 @@ type tokensInMemory struct {
 	away     error
 }
 
-func (m *tokensInMemory) ReadTokens(context.Context) ([]byte, int64, error) {
+func (m *tokensInMemory) ReadAccessTokens(context.Context) ([]byte, int64, error) {
 	return m.text, m.revision, m.away
 }
 
-func (m *tokensInMemory) SwapTokens(_ context.Context, value []byte, revision int64) (int64, error) {
+func (m *tokensInMemory) SwapAccessTokens(_ context.Context, value []byte, revision int64) (int64, error) {
 	if m.others > 0 {
 		m.others--
 		m.revision++

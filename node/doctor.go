@@ -202,7 +202,7 @@ func (d *doctor) certificateForEnvoy() {
 	if o.RLSListen == "" {
 		return
 	}
-	service, err := certs.OpenService(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, d.node.log)
+	service, err := certs.OpenEnvoyPort(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, d.node.log)
 	if option, rest, found := cutOption(err); found {
 		d.add(Bad, option, "%s", rest)
 		return

@@ -18,13 +18,13 @@ import (
 // limit service.
 type rlsServer struct {
 	grpc *grpc.Server
-	cert *certs.Service
+	cert *certs.EnvoyPort
 }
 
 // newRLSServer returns the server of the port for Envoy.
 func (n *node) newRLSServer() (*rlsServer, error) {
 	o := n.opts
-	cert, err := certs.OpenService(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, n.log)
+	cert, err := certs.OpenEnvoyPort(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, n.log)
 	if err != nil {
 		return nil, err
 	}

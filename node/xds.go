@@ -146,7 +146,7 @@ func (n *node) openXDS(keep string) (err error) {
 	cfg.Headers, _ = xdsPairs(o.XDSHeaders, ":")
 	if o.xdsHasTLS() {
 		files := certs.Files{Cert: o.XDSCert, Key: o.XDSKey, CA: o.XDSCA}
-		cfg.TLS = func() (*tls.Config, error) { return certs.ServiceClient(files, o.XDSServerName) }
+		cfg.TLS = func() (*tls.Config, error) { return certs.HostClient(files, o.XDSServerName) }
 		if _, err := cfg.TLS(); err != nil {
 			return err
 		}

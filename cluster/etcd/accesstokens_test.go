@@ -15,25 +15,25 @@ func (n *testNode) awaitTokens(text string) {
 }
 
 // What one node has stored is handed out on all, next to the rules, and a late change of what was read is refused.
-func TestSwapTokens(t *testing.T) {
+func TestSwapAccessTokens(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a, b := run(t, 0, s.Endpoint()), run(t, 0, s.Endpoint())
 	a.swap("rules", 0)
-	first, err := a.SwapTokens(t.Context(), []byte("one"), 0)
+	first, err := a.SwapAccessTokens(t.Context(), []byte("one"), 0)
 	if err != nil || first == 0 {
 		t.Fatal(first, err)
 	}
 	for _, n := range []*testNode{a, b} {
 		n.awaitTokens("one")
-		if value, revision, err := n.ReadTokens(t.Context()); string(value) != "one" || revision != first || err != nil {
+		if value, revision, err := n.ReadAccessTokens(t.Context()); string(value) != "one" || revision != first || err != nil {
 			t.Errorf("read %q, %d, %v", value, revision, err)
 		}
 	}
-	if next, err := b.SwapTokens(t.Context(), []byte("two"), first); next == 0 || err != nil {
+	if next, err := b.SwapAccessTokens(t.Context(), []byte("two"), first); next == 0 || err != nil {
 		t.Error(next, err)
 	}
-	if next, err := a.SwapTokens(t.Context(), []byte("late"), first); next != 0 || err != nil {
+	if next, err := a.SwapAccessTokens(t.Context(), []byte("late"), first); next != 0 || err != nil {
 		t.Errorf("over others: %d, %v", next, err)
 	}
 	a.awaitTokens("two")
@@ -46,7 +46,7 @@ func TestSwapTokens(t *testing.T) {
 	if value, _, err := a.ReadRules(t.Context()); string(value) != "later" || err != nil {
 		t.Errorf("rules %q, %v", value, err)
 	}
-	if _, err := a.SwapTokens(t.Context(), nil, 0); err == nil || !strings.Contains(err.Error(), "storing the tokens of cluster \"test\": 0 bytes are not 1 to 1048576") {
+	if _, err := a.SwapAccessTokens(t.Context(), nil, 0); err == nil || !strings.Contains(err.Error(), "storing the access tokens of cluster \"test\": 0 bytes are not 1 to 1048576") {
 		t.Error(err)
 	}
 }

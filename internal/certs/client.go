@@ -19,10 +19,10 @@ func ClientConfig(files Files) (*tls.Config, error) {
 	return config, err
 }
 
-// ServiceClient returns the configuration of a client of another program's service, by what the files have now: it
+// HostClient returns the configuration of a client of another program's service, by what the files have now: it
 // verifies the server by files.CA, or by the CAs of the system if that is empty, and shows files.Cert unless that is
 // empty. The server must have serverName, or the name that it is dialed by if that is empty.
-func ServiceClient(files Files, serverName string) (*tls.Config, error) {
+func HostClient(files Files, serverName string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
 	pair, err := files.pair("xds")
 	if pair != nil {

@@ -15,10 +15,10 @@ import (
 // rereadEvery is how old what was read of files may be.
 const rereadEvery = time.Second
 
-// Service has a certificate for clients that are none of Weir's, which names a host and no node. Run reads the files
+// EnvoyPort has a certificate for clients that are none of Weir's, which names a host and no node. Run reads the files
 // again every second. Files that cannot be used leave what was read before in force. It is
 // safe for concurrent use.
-type Service struct {
+type EnvoyPort struct {
 	files      Files
 	clientName string
 	log        *slog.Logger
@@ -28,17 +28,17 @@ type Service struct {
 	problem error       // guarded by mu; of the files as they are now; nil if they are in force
 }
 
-// OpenService reads the files. With files.CA, clients must show a certificate of that CA, which has the DNS name
+// OpenEnvoyPort reads the files. With files.CA, clients must show a certificate of that CA, which has the DNS name
 // clientName unless that is empty. The error says which file cannot be used, and why.
-func OpenService(files Files, clientName string, log *slog.Logger) (*Service, error) {
-	s := &Service{files: files, clientName: clientName, log: log}
+func OpenEnvoyPort(files Files, clientName string, log *slog.Logger) (*EnvoyPort, error) {
+	s := &EnvoyPort{files: files, clientName: clientName, log: log}
 	config, err := s.read()
 	s.config = config
 	return s, err
 }
 
 // Credentials secures the connections of a gRPC server.
-func (s *Service) Credentials() credentials.TransportCredentials {
+func (s *EnvoyPort) Credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current(), nil },
@@ -46,7 +46,7 @@ func (s *Service) Credentials() credentials.TransportCredentials {
 }
 
 // Run reads the files again every second until ctx ends.
-func (s *Service) Run(ctx context.Context) {
+func (s *EnvoyPort) Run(ctx context.Context) {
 	tick := time.NewTicker(rereadEvery)
 	defer tick.Stop()
 	for {
@@ -61,21 +61,21 @@ func (s *Service) Run(ctx context.Context) {
 
 // State returns when the certificate in force ends, and why the files as they were read last cannot be used, or nil. It
 // answers at once, also if a file system hangs.
-func (s *Service) State() (ends time.Time, problem error) {
+func (s *EnvoyPort) State() (ends time.Time, problem error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config.Certificates[0].Leaf.NotAfter, s.problem
 }
 
 // current returns what a client that connects now is shown.
-func (s *Service) current() *tls.Config {
+func (s *EnvoyPort) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config
 }
 
 // look reads the files, and puts them in force if they can be used.
-func (s *Service) look() {
+func (s *EnvoyPort) look() {
 	config, err := s.read()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Service) look() {
 }
 
 // read reads the files, all or none.
-func (s *Service) read() (*tls.Config, error) {
+func (s *EnvoyPort) read() (*tls.Config, error) {
 	pair, err := s.files.pair("rls")
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 )
 
 // A service shows its certificate, admits the clients that its CA and its name say, and takes new files.
-func TestServiceAdmits(t *testing.T) {
+func TestEnvoyPortAdmits(t *testing.T) {
 	authority, other := newTestAuthority(t), newTestAuthority(t)
 	issue := func(a *Authority, n Name, hosts ...string) Pair {
 		t.Helper()
@@ -48,11 +48,11 @@ func TestServiceAdmits(t *testing.T) {
 		"of the name of another CA": {ca: authority.CertFile(), clientName: "envoy", client: strange, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := OpenService(Files{Cert: server.Cert, Key: server.Key, CA: tc.ca}, tc.clientName, slog.New(slog.DiscardHandler))
+			s, err := OpenEnvoyPort(Files{Cert: server.Cert, Key: server.Key, CA: tc.ca}, tc.clientName, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
-			config, err := ServiceClient(Files{Cert: tc.client.Cert, Key: tc.client.Key, CA: authority.CertFile()}, "localhost")
+			config, err := HostClient(Files{Cert: tc.client.Cert, Key: tc.client.Key, CA: authority.CertFile()}, "localhost")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestServiceAdmits(t *testing.T) {
 }
 
 // call asks a gRPC server that has the certificate.
-func call(t *testing.T, s *Service, config *tls.Config) error {
+func call(t *testing.T, s *EnvoyPort, config *tls.Config) error {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +92,7 @@ func call(t *testing.T, s *Service, config *tls.Config) error {
 }
 
 // Files that are replaced are in force for the next client, a second later; bad ones leave those before.
-func TestServiceReadsAgain(t *testing.T) {
+func TestEnvoyPortReadsAgain(t *testing.T) {
 	authority := newTestAuthority(t)
 	first, err := authority.Issue(Name{Cluster: "c", Kind: Node, ID: "first"}, []string{"localhost"}, time.Now())
 	if err != nil {
@@ -115,7 +115,7 @@ func TestServiceReadsAgain(t *testing.T) {
 	}
 	put(first.Cert, files.Cert)
 	put(first.Key, files.Key)
-	s, err := OpenService(files, "", slog.New(slog.DiscardHandler))
+	s, err := OpenEnvoyPort(files, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestServiceReadsAgain(t *testing.T) {
 	if got := subject(); !strings.Contains(got, "second") || problem() != nil {
 		t.Errorf("both files: %s, %v", got, problem())
 	}
-	if _, err := OpenService(Files{Cert: "none", Key: "none"}, "", slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "rls-cert, rls-key: ") {
+	if _, err := OpenEnvoyPort(Files{Cert: "none", Key: "none"}, "", slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "rls-cert, rls-key: ") {
 		t.Errorf("no files: %v", err)
 	}
 }
