@@ -261,7 +261,7 @@ type reader struct {
 	due      stamp                // of the requests from here on; 0 if the frame does not say
 	span     *trace.SpanContext   // of the asker, of the requests from here on; nil if they are not traced
 	calendar *algorithms.Calendar // the last one; takes of one frame often have the same
-	limit    algorithms.Limit     // the last valid one, likewise
+	limit    *algorithms.Limit    // the last valid one, likewise; nil before
 }
 
 func openFrame(frame []byte) reader {

@@ -197,7 +197,11 @@ func (r *reader) decisions(h *answerHead, g *shard.Group, fits bool) {
 			d = &g.Takes[i].Decision
 		}
 		contended := r.decision(d)
-		if fits && r.err == nil {
+		switch {
+		case !fits:
+		case r.err != nil:
+			*d = algorithms.Decision{}
+		default:
 			g.Takes[i].Contended, g.Takes[i].Source = contended, h.source
 		}
 	}

@@ -235,14 +235,14 @@ func (r *reader) take(t *shard.Take, o op) {
 	if t.Cost < -algorithms.MaxCost || t.Cost > algorithms.MaxCost {
 		r.fail(fmt.Errorf("cost: %d is not between %d and %d", t.Cost, -int64(algorithms.MaxCost), int64(algorithms.MaxCost)))
 	}
-	if r.err != nil || t.Limit == r.limit {
+	if r.err != nil || r.limit != nil && t.Limit == *r.limit {
 		return
 	}
 	if err := t.Limit.Validate(); err != nil {
 		r.fail(err)
 		return
 	}
-	r.limit = t.Limit
+	r.limit = &t.Limit
 }
 
 // calendarText reads a calendar, which must be written as it writes itself.

@@ -408,6 +408,11 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a standby's denial lease", appendTakes([]byte{connVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
 		{"too many takes", append(appendTakes([]byte{connVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
 		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
+		{"no limit", with(func(t *shard.Take) { t.Limit = algorithms.Limit{} }), fmt.Sprintf("algorithm: algorithm(0) is not one of %v", algorithms.Names())},
+		{
+			"no limit after another one", appendTakes([]byte{connVersion}, opDecide, 1, []shard.Take{good, {Cost: 1}}),
+			fmt.Sprintf("algorithm: algorithm(0) is not one of %v", algorithms.Names()),
+		},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
 		{"too much given back", with(func(t *shard.Take) { t.Cost = -algorithms.MaxCost - 1 }), "cost: -2147483649 is not between -2147483648 and 2147483648"},
