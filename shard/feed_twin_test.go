@@ -260,7 +260,7 @@ func checkFollowers(t testing.TB, steps []followStep, seed uint64, bytes int) st
 		return d
 	}
 	s.Unseal(0)
-	s.tentative[0] = nil // the next owner does not know which takes may be undone yet
+	s.tentative[0] = tentativeLog{} // the next owner does not know which takes may be undone yet
 	copies[ToSuccessor].Unseal(0)
 	s.sweep(p) // an expired counter that is still there is its key's own, while the copy answers from the one that many share
 	copies[ToSuccessor].sweep(&copies[ToSuccessor].partitions[0])

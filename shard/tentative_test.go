@@ -66,35 +66,54 @@ func TestTentativeLogIsBounded(t *testing.T) {
 	for range bound {
 		s.Decide([]Group{{Takes: []Take{{Key: key("a", 0), Limit: limit, Cost: 1, Tentative: true}}}})
 	}
-	if n := len(*s.tentativeOf(key("a", 0))); n != maxTentative {
+	if n := len(s.tentativeOf(key("a", 0)).takes); n != maxTentative {
 		t.Errorf("%d takes are remembered, not %d", n, maxTentative)
 	}
 }
 
-// TestOnlyScarceTakesAreRemembered: a tentative take that leaves plenty of its limit cannot soon deny others, and is not
-// remembered.
-func TestOnlyScarceTakesAreRemembered(t *testing.T) {
-	s, k := newShard(t), key("a", 0)
-	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(time.Hour)}
-	take := func(cost int64) (remembered int) {
-		g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: cost, Tentative: true}}}}
-		s.Decide(g)
-		if remembered = len(*s.tentativeOf(k)); (remembered > 0) != g[0].Takes[0].IsScarce() {
-			t.Errorf("%d are left: %d are remembered, scarce is %v", g[0].Takes[0].Decision.Remaining, remembered, g[0].Takes[0].IsScarce())
+// A tentative take that leaves plenty of its limit denies only a take that costs more than that, which is contended. What others
+// have used up since is no such take's fault.
+func TestPlentyDeniesOnlyLargeCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, k := newShard(t), key("a", 0)
+		limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(24 * time.Hour)}
+		take := func(cost int64, tentative bool) *Take {
+			g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: cost, Tentative: tentative}}}}
+			s.Decide(g)
+			return &g[0].Takes[0]
 		}
-		s.Return(g[0].Takes)
-		return remembered
-	}
+		first := take(10, true)
+		if first.IsScarce() {
+			t.Error("990 of 1000 are scarce after a take of 10")
+		}
+		large := take(995, false)
+		if wait := time.Duration(large.Decision.RetryAt - large.Decision.At); large.Decision.Allowed || !large.Contended || wait > undoFor {
+			t.Errorf("a take of 995: allowed %v, contended %v, try again after %v", large.Decision.Allowed, large.Contended, wait)
+		}
+		take(985, false)
+		if small := take(10, false); small.Decision.Allowed || small.Contended {
+			t.Errorf("a take of 10 of 5: allowed %v, contended %v", small.Decision.Allowed, small.Contended)
+		}
+		s.Return([]Take{*first})
+		if again := take(10, true); !again.Decision.Allowed || !again.IsScarce() {
+			t.Errorf("a take of 10 of 15: allowed %v, scarce %v", again.Decision.Allowed, again.IsScarce())
+		}
+		if last := take(10, false); last.Decision.Allowed || !last.Contended {
+			t.Errorf("a take of 10 of 5, after a scarce one: allowed %v, contended %v", last.Decision.Allowed, last.Contended)
+		}
+	})
+}
+
+// TestIsScarce: a take leaves plenty if half of the limit is left, and 64 times its cost.
+func TestIsScarce(t *testing.T) {
 	for _, c := range []struct {
-		cost int64
-		want int
-	}{{1, 0}, {15, 0}, {16, 1}, {500, 1}, {1000, 1}} { // 985 is more than 64 times 15, 984 is less than 64 times 16
-		if got := take(c.cost); got != c.want {
-			t.Errorf("a take of %d of 1000: %d are remembered, want %d", c.cost, got, c.want)
+		left, cost int64
+		want       bool
+	}{{999, 1, false}, {500, 1, false}, {499, 1, true}, {985, 15, false}, {984, 16, true}, {0, 1000, true}} {
+		take := Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(time.Hour)}, Cost: c.cost}
+		take.Decision.Remaining = c.left
+		if got := take.IsScarce(); got != c.want {
+			t.Errorf("%d of 1000 are left after a take of %d: scarce is %v, want %v", c.left, c.cost, got, c.want)
 		}
-	}
-	s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 500}}}})
-	if got := take(1); got != 1 {
-		t.Errorf("a take that leaves less than half: %d are remembered, want 1", got)
 	}
 }

@@ -35,7 +35,7 @@ type step struct{ at, cost int64 }
 // again would not.
 func (s *Shard) noteLocked(p *partition, key ring.Key, t *Take, before algorithms.State, found bool) {
 	tentative := t.Tentative && t.Cost > 0
-	if tentative && t.IsScarce() {
+	if tentative {
 		s.recordTentativeLocked(t)
 	}
 	if p.sealed || len(p.histories()) == 0 && !tentative || key != t.Key || !t.Limit.Algorithm.Drains() || p.accountLocked(key) != nil {
