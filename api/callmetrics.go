@@ -36,7 +36,7 @@ func newCallMetrics(r prometheus.Registerer, traced bool) *callMetrics {
 		traced: traced,
 		calls: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_calls_total",
-			Help: "Calls over gRPC of the services Cluster, RateLimiterConfig and RateLimiterHealth, such as Cluster.ListNodes, by code of gRPC; and requests over HTTP, checks included, by path, such as GET /v1/nodes, and status. Paths that the node does not serve are other. Streams over gRPC are not in it, and those over HTTP when they have ended.",
+			Help: "Calls over gRPC, such as Cluster.ListNodes, by code of gRPC, except checks, which weir_check_duration_seconds has; and requests over HTTP, checks included, by path, such as GET /v1/nodes, and status. Paths that the node does not serve are other. Streams are in it when they have ended.",
 		}, []string{"call", "code"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                            "weir_call_duration_seconds",
@@ -72,7 +72,7 @@ func (m *callMetrics) observe(ctx context.Context, call, code string, start time
 
 func (m *callMetrics) count(call, code string) { m.calls.WithLabelValues(call, code).Inc() }
 
-// measuredServer is a gRPC server whose calls of services are measured. Streams, which last, are not.
+// measuredServer is a gRPC server whose calls of services are measured. Streams last, so that they are counted only, when they end.
 type measuredServer struct {
 	grpc.ServiceRegistrar
 	metrics *callMetrics
@@ -81,18 +81,37 @@ type measuredServer struct {
 // RegisterService implements grpc.ServiceRegistrar.
 func (s measuredServer) RegisterService(service *grpc.ServiceDesc, implementation any) {
 	measured := *service
-	measured.Methods = nil
+	measured.Methods, measured.Streams = nil, nil
 	for _, m := range service.Methods {
-		handle, call := m.Handler, strings.TrimPrefix(service.ServiceName, "weir.v1.")+"."+m.MethodName
-		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			start := time.Now()
-			response, err := handle(server, ctx, decode, intercept)
-			s.metrics.observe(ctx, call, status.Code(err).String(), start)
-			return response, err
+		measured.Methods = append(measured.Methods, s.metrics.method(service, m))
+	}
+	for _, st := range service.Streams {
+		handle, call := st.Handler, callOfMethod(service, st.StreamName)
+		st.Handler = func(server any, stream grpc.ServerStream) error {
+			err := handle(server, stream)
+			s.metrics.count(call, status.Code(err).String())
+			return err
 		}
-		measured.Methods = append(measured.Methods, m)
+		measured.Streams = append(measured.Streams, st)
 	}
 	s.ServiceRegistrar.RegisterService(&measured, implementation)
+}
+
+// method returns a method of a service that is measured.
+func (m *callMetrics) method(service *grpc.ServiceDesc, method grpc.MethodDesc) grpc.MethodDesc {
+	handle, call := method.Handler, callOfMethod(service, method.MethodName)
+	method.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		start := time.Now()
+		response, err := handle(server, ctx, decode, intercept)
+		m.observe(ctx, call, status.Code(err).String(), start)
+		return response, err
+	}
+	return method
+}
+
+// callOfMethod returns the label of a method of a service.
+func callOfMethod(service *grpc.ServiceDesc, method string) string {
+	return strings.TrimPrefix(service.ServiceName, "weir.v1.") + "." + method
 }
 
 // callOf returns the label of a request over HTTP: a pattern of needs, or otherCall. Some versions of ServeMux return a path instead of a pattern

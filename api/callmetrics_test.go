@@ -11,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/tracing"
 
@@ -55,8 +57,22 @@ func TestCallsAreMeasured(t *testing.T) {
 	if _, err := cluster.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "no such"}); err == nil {
 		t.Fatal("another node was drained")
 	}
-	if _, err := weirv1.NewRateLimiterClient(conn).CheckRateLimit(t.Context(), request("user=alice")); err != nil {
+	limiter := weirv1.NewRateLimiterClient(conn)
+	if _, err := limiter.CheckRateLimit(t.Context(), request("user=alice")); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := limiter.ExplainRateLimit(t.Context(), request("user=alice")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{}); err == nil {
+		t.Fatal("the status of nothing is told")
+	}
+	watch, err := weirv1.NewRateLimiterConfigClient(conn).WatchRules(t.Context(), &weirv1.WatchRulesRequest{Domain: strings.Repeat("x", maxKey+1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Fatalf("a domain that is too long: %v", err)
 	}
 	h := f.handler(t)
 	for _, call := range []struct{ method, path, body string }{
@@ -66,7 +82,7 @@ func TestCallsAreMeasured(t *testing.T) {
 		send(h, call.method, call.path, call.body)
 	}
 	want := map[string]uint64{
-		"Cluster.GetRing OK": 2, "Cluster.DrainNode InvalidArgument": 1, "GET /v1/nodes 200": 1, "POST /v1/check 200": 1, "POST /v1/check 400": 1,
+		"Cluster.GetRing OK": 2, "RateLimiter.ExplainRateLimit OK": 1, "RateLimiterConfig.WatchRules InvalidArgument": 1, "RateLimiter.GetRateLimitStatus InvalidArgument": 1, "Cluster.DrainNode InvalidArgument": 1, "GET /v1/nodes 200": 1, "POST /v1/check 200": 1, "POST /v1/check 400": 1,
 		"GET /v1/rules/{domain}/{id...} 404": 1, "other 404": 2,
 	}
 	got := metricsOf(t, f.registry, "weir_calls_total")

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"slices"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 
@@ -14,6 +16,10 @@ import (
 func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permits *Access) {
 	r := Bounded(server)
 	checks := weirv1.RateLimiter_ServiceDesc
+	checks.Methods = slices.Clone(checks.Methods)
+	for i, m := range checks.Methods { // checks themselves, which are replaced, are measured apart
+		checks.Methods[i] = l.calls.method(&checks, m)
+	}
 	wire.ReplaceHandler(&checks, "CheckRateLimit", l.untilAnswered(l.check))
 	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.untilAnswered(l.checkBatch))
 	r.RegisterService(&checks, rateLimiter{Limiter: l})
