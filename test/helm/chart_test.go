@@ -395,3 +395,24 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("%d groups", n)
 	}
 }
+
+// The alerts compare the nodes of a job. Two releases are two clusters, in one namespace or in two.
+func TestEachReleaseIsAJob(t *testing.T) {
+	replacement := regexp.MustCompile(`targetLabel: job\n\s+replacement: (weir\S*)\n`)
+	jobs := make(map[string]string) // of which release
+	for _, r := range []struct{ name, namespace string }{{"weir", "a"}, {"weir", "b"}, {"edge", "a"}} {
+		files, err := textsOf(t, r.name, r.namespace, matrix["monitoring"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := replacement.FindStringSubmatch(files["weir/templates/monitoring.yaml"])
+		if found == nil {
+			t.Fatalf("%v: the ServiceMonitor sets no job that begins with weir:\n%s", r, files["weir/templates/monitoring.yaml"])
+		}
+		release := r.name + " of namespace " + r.namespace
+		if other := jobs[found[1]]; other != "" {
+			t.Errorf("release %s has the job %s, as has %s", release, found[1], other)
+		}
+		jobs[found[1]] = release
+	}
+}

@@ -72,6 +72,12 @@ func parse(t testing.TB, text string) map[string]any {
 // texts renders the chart's files.
 func texts(t testing.TB, values string) (map[string]string, error) {
 	t.Helper()
+	return textsOf(t, release, namespace, values)
+}
+
+// textsOf renders the files of a release.
+func textsOf(t testing.TB, release, namespace, values string) (map[string]string, error) {
+	t.Helper()
 	chart, err := loader.Load(chartDir)
 	if err != nil {
 		t.Fatal(err)
