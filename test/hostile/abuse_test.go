@@ -270,16 +270,18 @@ func unread(ctx context.Context, t *testing.T, n *process.Node) {
 	wg.Wait()
 }
 
+// nodePreface is what connections of nodes begin with. TestTimes fails if it is that of another version.
+const nodePreface = "weir-peer/4\n"
+
 // strangers begin as nodes do and go on with junk.
 func strangers(ctx context.Context, t *testing.T, n *process.Node) {
-	const hello = "weir-peer/2\n"
 	for _, junk := range []string{"", "\x00\x00", "\xff\xff", "\x10\x00" + text(16), text(1 << 20)} {
 		for range 100 {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.GRPC)
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, hello+junk)
+			_, _ = io.WriteString(conn, nodePreface+junk)
 			t.Cleanup(func() { _ = conn.Close() })
 			if junk == "" {
 				continue

@@ -348,7 +348,7 @@ func TestTimes(t *testing.T) {
 		{"headers", node.HTTP, "GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX: ", 5 * time.Second},
 		{"body", node.HTTP, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", 10 * time.Second},
 		{"handshake", node.GRPC, "", time.Second},
-		{"handshake of a node", node.GRPC, "weir-peer/4\n", time.Second},
+		{"handshake of a node", node.GRPC, nodePreface, time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
