@@ -11,7 +11,7 @@ import (
 func TestSize(t *testing.T) {
 	got := weir(t, nil, "size", "--checks", "1e6/s", "--keys", "1e8", "--batch", "1", "--cores", "4")
 	for _, want := range []string{
-		"3 of 4 processors", "2.1 of 12 used (17 %)", "the others use 25 %", "--counter-memory 5888MiB for 62500000 counters and 62500000 copies",
+		"3 of 4 processors", "2.6 of 12 used (22 %); 2.3 if many", "the others use 27 %", "--counter-memory 5888MiB for 62500000 counters and 62500000 copies",
 		"6.8GiB, of which", "7.5GiB, for two snapshots of 3.7GiB", "26.2s and 8.8s longer", "etcd",
 	} {
 		if got.code != 0 || !strings.Contains(got.stdout, want) {

@@ -24,20 +24,20 @@ var measured = []struct {
 	nodes int
 	cost  cost
 }{
-	{1, cost{14.50, 0.80}}, {2, cost{28.14, 1.98}}, {3, cost{33.51, 2.09}},
-	{4, cost{43.77, 2.46}}, {6, cost{76.53, 4.07}}, {8, cost{109.10, 4.79}},
+	{1, cost{14.64, 0.79}}, {2, cost{26.38, 2.15}}, {3, cost{37.29, 2.60}},
+	{4, cost{49.32, 3.05}}, {6, cost{74.98, 3.99}}, {8, cost{101.3, 5.66}},
 }
 
 // perMessage is how many checks a message between nodes has with the most nodes in measured.
-var perMessage = cost{1.138, 13.36}
+var perMessage = cost{1.241, 10.78}
 
 // batchSize is how many checks a batch of measured has.
 const batchSize = 100
 
 // Part wire: one node, and three of which each is asked by 64 callers. More checks travel together than in measured.
 var (
-	oneBusy   = cost{17.84, 0.99}
-	threeBusy = cost{34.14, 2.20}
+	oneBusy   = cost{14.72, 0.81}
+	threeBusy = cost{26.75, 2.34}
 )
 
 // What other parts of Weir say.
