@@ -5,10 +5,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/weirlimit/weir/cluster"
-	"github.com/weirlimit/weir/ring"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/weirlimit/weir/rules"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/rules"
 )
 
 // A node says whether its rules are its own.
