@@ -200,8 +200,8 @@ func TestStandbyOfABusyOwner(t *testing.T) {
 	})
 }
 
-// A hint that leads back to an owner that is dead meanwhile leads to its standby.
-func TestHintThatLeadsToADeadOwner(t *testing.T) {
+// A redirect back to an owner that is dead meanwhile leads to its standby.
+func TestRedirectToADeadOwner(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.handOver(l, k, 3, time.Millisecond)

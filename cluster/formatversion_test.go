@@ -30,7 +30,7 @@ func TestPrefaceHasTheVersion(t *testing.T) {
 }
 
 // A node refuses connections of nodes that speak another version, says its own, and names them. So does a node that has connected.
-func TestOtherVersionOfALink(t *testing.T) {
+func TestOtherVersionOfAConn(t *testing.T) {
 	for version, want := range others {
 		g := newTestGreeter("b", 1)
 		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, g)

@@ -231,7 +231,7 @@ func (c *testCluster) askedFrames(f func()) (frames []int64) {
 }
 
 // What has moved is found by one more hop, once, and without a pause.
-func TestHintIsFollowedAndKept(t *testing.T) {
+func TestRedirectIsFollowedAndRemembered(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.ownedBy(c.nodes[1], 0)
 		c.handOver(l, k, 2, time.Millisecond)
@@ -359,8 +359,8 @@ func TestGroupOfWhichAPartMoves(t *testing.T) {
 	})
 }
 
-// A hint that leads to a node that does not answer is forgotten for the owner.
-func TestHintThatLeadsNowhere(t *testing.T) {
+// A redirect to a node that does not answer is forgotten for the owner.
+func TestRedirectToANodeThatDoesNotAnswer(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.ownedBy(c.nodes[1], 0)
 		c.handOver(l, k, 2, time.Millisecond)
