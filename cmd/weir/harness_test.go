@@ -1,5 +1,12 @@
 package main
 
+// The tests of this package run command lines:
+//
+//	got := weir(t, env, "rules", "lint", "-f", file) // in this process; it must not start a node
+//	got := weirProcess(t, "rules", "lint", "-f", file) // in a process of its own: this test program, with runVariable set
+//
+// They take real time, as processes and ports do.
+
 import (
 	"bytes"
 	"context"
