@@ -36,10 +36,10 @@ func (t *Take) IsScarce() bool {
 	return t.Decision.Remaining < t.Limit.Capacity()/scarceShare || t.Decision.Remaining/scarceCosts < t.Cost
 }
 
-// tentativeLog is those of one partition; guarded by the partition's mu.
+// tentativeLog is the last ones of one partition; guarded by the partition's mu.
 type tentativeLog struct {
-	takes  []tentativeTake // in the order of their takes, beginning with the oldest
-	oldest int
+	takes  []tentativeTake // a ring: in the order of their takes from oldest on, and once round
+	oldest int             // index
 }
 
 // add adds d, in the place of the oldest one if there are too many.

@@ -60,15 +60,23 @@ func TestTentativeTakesSetNoRetryTime(t *testing.T) {
 }
 
 func TestTentativeLogIsBounded(t *testing.T) {
-	s := newShard(t)
-	const bound = 3 * maxTentative
-	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: bound, Window: int64(time.Hour)}
-	for range bound {
-		s.Decide([]Group{{Takes: []Take{{Key: key("a", 0), Limit: limit, Cost: 1, Tentative: true}}}})
-	}
-	if n := len(s.tentativeOf(key("a", 0)).takes); n != maxTentative {
-		t.Errorf("%d takes are remembered, not %d", n, maxTentative)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t)
+		const bound = 2*maxTentative + maxTentative/2 // the last one has the middle of the ring
+		take := Take{Key: key("a", 0), Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: bound, Window: int64(24 * time.Hour)}, Cost: 1, Tentative: true}
+		for range bound {
+			time.Sleep(time.Millisecond)
+			s.Decide([]Group{{Takes: []Take{take}}})
+		}
+		if n := len(s.tentativeOf(take.Key).takes); n != maxTentative {
+			t.Errorf("%d takes are remembered, not %d", n, maxTentative)
+		}
+		g := []Group{{Takes: []Take{take}}}
+		s.Decide(g)
+		if d := g[0].Takes[0].Decision; d.Allowed || d.RetryAt-d.At != int64(undoFor) {
+			t.Errorf("allowed %v, try again after %v, want %v: when the last one is settled", d.Allowed, time.Duration(d.RetryAt-d.At), undoFor)
+		}
+	})
 }
 
 // A tentative take that leaves plenty of its limit denies only a take that costs more than that, which is contended. What others
