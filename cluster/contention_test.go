@@ -111,6 +111,33 @@ func TestGrantedGroupsDelayNoCheck(t *testing.T) {
 	}
 }
 
+// Only takes that leave little of their limit are confirmed: of half of it, or less than 64 times their cost.
+func TestPlentyIsNotConfirmed(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		for _, tc := range []struct {
+			limit int64
+			kept  int64 // by node 1
+		}{{1000, 0}, {100, 3}} { // of 100, 40 are left after 20 at a time
+			there := func(i int) shard.Take { return take(c.ownedBy(c.nodes[1], int(tc.limit)+i), tc.limit, tc.limit/100) }
+			before := c.nodes[1].kept.Load()
+			for i := range 3 {
+				scarce := there(0)
+				if tc.limit == 100 {
+					scarce.Cost = 20
+				}
+				if g, _ := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], int(tc.limit)), 1e6, 1), scarce); !g.Allowed {
+					t.Fatalf("group %d: %+v", i, g)
+				}
+			}
+			c.nodes[0].ask(t.Context(), there(1)) // what is confirmed with the next message
+			synctest.Wait()
+			if got := c.nodes[1].kept.Load() - before; got != tc.kept {
+				t.Errorf("limit %d: %d takes were confirmed, want %d", tc.limit, got, tc.kept)
+			}
+		}
+	})
+}
+
 // TestGroupsThatMeet has groups of two limits meet, both taken in part by others, with room for half of them: that half
 // is allowed.
 func TestGroupsThatMeet(t *testing.T) {

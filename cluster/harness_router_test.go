@@ -43,6 +43,7 @@ type testNode struct {
 	conns        *Server
 	greeter      *Greeter
 	denialLeases *GivenDenialLeases
+	kept         atomic.Int64  // takes that peers have confirmed
 	takes        atomic.Int64  // of the peers' groups that were not only looked at
 	frames       atomic.Int64  // of requests that the node has been asked to decide
 	pause        chan struct{} // closed to let peers' requests through; nil for always
@@ -79,7 +80,10 @@ func (n *testNode) Decide(groups []shard.Group) {
 
 func (n *testNode) Return(takes []shard.Take) { n.local.Return(takes) }
 
-func (n *testNode) Keep(takes []shard.Take) { n.local.Keep(takes) }
+func (n *testNode) Keep(takes []shard.Take) {
+	n.kept.Add(int64(len(takes)))
+	n.local.Keep(takes)
+}
 
 // stall makes the node answer no peer until the returned function is called.
 func (n *testNode) stall() (resume func()) {
