@@ -478,6 +478,18 @@ func TestRequestsOfOneFrame(t *testing.T) {
 	}
 }
 
+// A take whose decision is broken has none, and those before it keep theirs.
+func TestBrokenAnswerHasNoDecision(t *testing.T) {
+	sent := shard.Group{Allowed: true, Takes: slices.Repeat([]shard.Take{{Source: shard.Owner, Decision: algorithms.Decision{Allowed: true, Remaining: 5, At: 1, RetryAt: 1, ResetAt: 300}}}, 2)}
+	frame := appendAnswer([]byte{connVersion}, 7, &sent, false)
+	r := openFrame(frame[:len(frame)-1])
+	h, got := r.answerHead(), shard.Group{Takes: make([]shard.Take, 2)}
+	r.decisions(&h, &got, true)
+	if r.err == nil || got.Takes[0] != sent.Takes[0] || got.Takes[1] != (shard.Take{}) {
+		t.Errorf("%v: %+v", r.err, got.Takes)
+	}
+}
+
 // answer reads an answer to its end.
 func (r *reader) answer() answerHead {
 	h := r.answerHead()

@@ -158,7 +158,7 @@ func (s *scatter) newSplit(g *shard.Group) *split {
 	return s.split[n]
 }
 
-// free keeps the memory of w and of its parts, and nothing of what they held.
+// free keeps the memory of w and of its parts. Their takes are overwritten by the next ones.
 func (w *split) free() {
 	for _, p := range w.parts {
 		p.of, p.conn = nil, nil
