@@ -147,7 +147,8 @@ func sendHTTP(t *testing.T, nodes []*process.Node, l demand) (sum offered) {
 	return sum
 }
 
-// sendByTheClock hands out numbers: so many a second that a caller is free for, or as fast as callers are.
+// sendByTheClock hands out numbers to callers at the rate of the load. A number is left out if no caller is free, and without a rate
+// callers take the next one as soon as they are free.
 func sendByTheClock(l demand, due chan<- int) {
 	over := time.After(l.during)
 	tick := time.NewTicker(time.Millisecond)
@@ -177,7 +178,7 @@ func sendByTheClock(l demand, due chan<- int) {
 	}
 }
 
-// checkHTTP returns who has decided a check, or else how it failed: by the name of a code of gRPC, as weir bench has it.
+// checkHTTP returns the source of a decision, or the name of the gRPC code of the failure, as weir bench prints them.
 func checkHTTP(ctx context.Context, client *http.Client, address string, i int, timeout time.Duration) (source, failure string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
