@@ -38,7 +38,7 @@ func (q *inquiries) member(id string) *otherMember {
 	return nil
 }
 
-// greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node.
+// greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node or a later incarnation of this one.
 func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
 	if err := checkCall(ctx, c.GetId()); err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
@@ -49,7 +49,7 @@ func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
 		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(q.greeter.Self()))
 	}
 	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
-	if err := q.greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
+	if err := q.greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId(), Incarnation: c.GetTo()}); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return nil

@@ -135,6 +135,7 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 			"another cluster": {Version: connVersion, Cluster: 2, Id: "b", ToId: "a"},
 			"another node":    {Version: connVersion, Cluster: 1, Id: "b", ToId: "x"},
 			"no node":         {Version: connVersion, Cluster: 1, Id: "b"},
+			"a later life":    {Version: connVersion, Cluster: 1, Id: "b", ToId: "a", To: c.alive["a"].owners.life().Incarnation + 1},
 		} {
 			ctx := t.Context()
 			_, heartbeat := s.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller})
@@ -149,6 +150,15 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 					t.Errorf("%s, call %d: %v", name, i, err)
 				}
 			}
+		}
+		const later = `node "b" calls this node and means incarnation 2 of node "a"`
+		if said := c.alive["a"].owners.Greeter.Strangers(); !slices.Contains(said, later) {
+			t.Errorf("named are %q, want %q as well", said, later)
+		}
+		earlier := &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", ToId: "a", To: uncounted >> 1}
+		c.alive["a"].owners.Greeter.become(earlier.To + 1)
+		if _, err := s.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: earlier}); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("a call for an earlier life: %v", err)
 		}
 	})
 }
