@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -62,8 +63,8 @@ type Electorate interface {
 	Consider(v *View, nodes []Node)
 	// Admits reports whether enough members of the view that was last considered reach a node that would be a member.
 	Admits(n Node) bool
-	// Accused returns the members of that view that a majority of its members have not reached for long.
-	Accused() []Life
+	// Accused returns the members of that view that a majority of its members have not reached for long, each with the ids of those, sorted.
+	Accused() map[Life][]string
 	// Plan returns where the ring wants the partitions of a view.
 	Plan(v *view.View) view.Plan
 	// Reached reports whether a life answers this node, or another one that has said so.
@@ -199,7 +200,7 @@ func writer(current *View, nodes []Node) string {
 }
 
 // next returns the view that is to be written, nil if there is none.
-func (m *Membership) next(content RegistryContent, admitted []Node, accused []Life, now time.Time) (*view.View, view.Urgency) {
+func (m *Membership) next(content RegistryContent, admitted []Node, accused map[Life][]string, now time.Time) (*view.View, view.Urgency) {
 	v := content.View
 	if v == nil {
 		i := slices.IndexFunc(admitted, func(n Node) bool { return n.ID == m.self && n.State == Ready })
@@ -233,7 +234,7 @@ func (m *Membership) isOverdue(v *view.View, reports view.Reports, now time.Time
 }
 
 // seen returns what is seen of the members and of the nodes that would join.
-func (m *Membership) seen(v *view.View, admitted []Node, accused []Life, now time.Time) (nodes []view.Member) {
+func (m *Membership) seen(v *view.View, admitted []Node, accused map[Life][]string, now time.Time) (nodes []view.Member) {
 	for _, n := range admitted {
 		switch n.State {
 		case Ready:
@@ -249,7 +250,7 @@ func (m *Membership) seen(v *view.View, admitted []Node, accused []Life, now tim
 		has := slices.ContainsFunc(admitted, func(n Node) bool { return n.ID == member.ID })
 		since, missing := m.missing[member.ID]
 		isGone := !has && missing && now.Sub(since) >= goneGrace && !m.router.Reaches(member.ID)
-		if member.State != view.Gone && (isGone || slices.Contains(accused, member.Life)) {
+		if _, unreached := accused[member.Life]; member.State != view.Gone && (isGone || unreached) {
 			member.State = view.Gone
 			nodes = append(nodes, member)
 		}
@@ -267,7 +268,7 @@ func memberOf(n Node, state view.State) view.Member {
 }
 
 // swap ends the etcd leases of those accused that next drops, and stores next.
-func (m *Membership) swap(ctx context.Context, next *view.View, content RegistryContent, accused []Life) error {
+func (m *Membership) swap(ctx context.Context, next *view.View, content RegistryContent, accused map[Life][]string) error {
 	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
 	defer cancel()
 	routing, err := RoutingView(next)
@@ -277,23 +278,35 @@ func (m *Membership) swap(ctx context.Context, next *view.View, content Registry
 	if err == nil {
 		err = m.registry.SwapView(ctx, next, content.ViewRevision)
 	}
-	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		m.tellDropped(content.Routing, routing, accused)
+	case !errors.Is(err, ErrViewChanged) && ctx.Err() == nil:
 		m.log.Warn("cannot write the next view", "members", len(next.Members), "error", err)
 	}
 	return err
 }
 
-// evict ends the etcd leases of those accused that v, which is not known yet, drops: they must not decide by them while their successors decide.
-func (m *Membership) evict(ctx context.Context, v *View, accused []Life) error {
-	for _, l := range accused {
-		if v.IsMember(l.ID) {
+// tellDropped logs which of those accused were members, and are none any more.
+func (m *Membership) tellDropped(before, now *View, accused map[Life][]string) {
+	for l, by := range accused {
+		if before.IsMember(l.ID) && !now.IsMember(l.ID) {
+			i, _ := before.Index(l.ID)
+			m.log.Warn("a member is dropped because a majority of the members has not reached it for 5 s; it joins again once members reach it",
+				"id", l.ID, "incarnation", l.Incarnation, "address", before.Members[i].Address, "not_reached_by", by)
+		}
+	}
+}
+
+// evict ends the etcd leases of those accused that next, which is not known yet, drops: they must not decide by them while their successors decide.
+func (m *Membership) evict(ctx context.Context, next *View, accused map[Life][]string) error {
+	for l := range accused {
+		if next.IsMember(l.ID) {
 			continue
 		}
 		if err := m.registry.Evict(ctx, l); err != nil {
 			return err
 		}
-		m.log.Warn("a member is dropped because a majority of the members has not reached it for 5 s; it joins again once members reach it",
-			"id", l.ID, "incarnation", l.Incarnation)
 	}
 	return nil
 }
@@ -416,23 +429,23 @@ func (m *Membership) admitted(content RegistryContent) (nodes []Node) {
 	return nodes
 }
 
-// accused returns the lives of members that are accused in the view that the registry has.
-func (m *Membership) accused(content RegistryContent) (accused []Life) {
-	for _, l := range m.electors.Accused() {
-		if i, member := viewIndex(content.Routing, l.ID); member && content.Routing.Members[i].Incarnation == l.Incarnation {
-			accused = append(accused, l)
-		}
-	}
+// accused returns the members that are accused in the view that the registry has, each with the ids of those that do not reach it.
+func (m *Membership) accused(content RegistryContent) map[Life][]string {
+	accused := m.electors.Accused()
+	maps.DeleteFunc(accused, func(l Life, _ []string) bool {
+		i, member := viewIndex(content.Routing, l.ID)
+		return !member || content.Routing.Members[i].Incarnation != l.Incarnation
+	})
 	return accused
 }
 
 // without returns the nodes except some lives.
-func without(nodes []Node, lives []Life) (rest []Node) {
+func without(nodes []Node, lives map[Life][]string) (rest []Node) {
 	if len(lives) == 0 {
 		return nodes
 	}
 	for _, n := range nodes {
-		if !slices.Contains(lives, n.Member().life()) {
+		if _, is := lives[n.Member().life()]; !is {
 			rest = append(rest, n)
 		}
 	}

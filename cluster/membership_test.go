@@ -184,11 +184,11 @@ func (e *prompt) Plan(v *view.View) view.Plan {
 	return plan.Plan
 }
 
-func (e *prompt) Reached(l Life) bool    { return !e.m.killed(l.ID) }
-func (e *prompt) Apart() []view.Pair     { return nil }
-func (e *prompt) Consider(*View, []Node) {}
-func (e *prompt) Admits(Node) bool       { return true }
-func (e *prompt) Accused() []Life        { return nil }
+func (e *prompt) Reached(l Life) bool        { return !e.m.killed(l.ID) }
+func (e *prompt) Apart() []view.Pair         { return nil }
+func (e *prompt) Consider(*View, []Node)     {}
+func (e *prompt) Admits(Node) bool           { return true }
+func (e *prompt) Accused() map[Life][]string { return nil }
 
 // killed reports whether a node of that id was killed.
 func (m *membershipTest) killed(id string) bool {

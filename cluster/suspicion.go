@@ -135,26 +135,26 @@ func (a *admission) accusesLocked(now time.Time) (accused []Life) {
 }
 
 // Accused implements Electorate: it returns the members that a majority of the members that stay accuses. Two members never are one.
-func (a *admission) Accused() (all []Life) {
+func (a *admission) Accused() map[Life][]string {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.view == nil {
 		return nil
 	}
-	own := a.accusesLocked(now)
+	own, accused := a.accusesLocked(now), make(map[Life][]string)
 	for _, m := range a.view.Members {
-		accusers := 0
+		var accusers []string
 		for _, by := range a.view.Members {
 			r := a.reports[by.ID]
 			heard := r.findings[m.life()].accused && now.Sub(r.at) < reportKnown
 			if by.ID != m.ID && !by.Leaving && (heard || by.ID == a.self && slices.Contains(own, m.life())) {
-				accusers++
+				accusers = append(accusers, by.ID)
 			}
 		}
-		if 2*accusers > staying(a.view.Members) {
-			all = append(all, m.life())
+		if 2*len(accusers) > staying(a.view.Members) {
+			accused[m.life()] = accusers
 		}
 	}
-	return all
+	return accused
 }

@@ -257,7 +257,7 @@ func TestMemberBehindAnotherCertificate(t *testing.T) {
 	w := newWay(t, grpc)
 	lost := p.Start("c", append(args, "--grpc", grpc, "--advertise", w.Address)...)
 	other := foreign.Start("c", "--rules", rules)
-	dropAndComeBack(t, nodes, lost, "certificate signed by unknown authority", func() (heal func()) {
+	dropAndComeBack(t, nodes, lost, w.Address, "certificate signed by unknown authority", func() (heal func()) {
 		w.redirect(t, other.GRPC)
 		return func() { w.redirect(t, grpc) }
 	})

@@ -176,12 +176,17 @@ func TestBlockedPortIsOpened(t *testing.T) {
 func TestUnreachableMember(t *testing.T) {
 	t.Parallel()
 	const dropped = "its packets are dropped"
-	for name, cut := range map[string]func(t *testing.T, w *way) (heal func()){
-		"its port is closed": func(t *testing.T, w *way) func() {
+	for name, cut := range map[string]func(t *testing.T, w *way, http string) (heal func()){
+		"its port is closed": func(t *testing.T, w *way, http string) func() {
 			w.cut()
-			return func() { w.mend(t) }
+			return func() {
+				if status := readyz(http); status != 503 {
+					t.Errorf("/readyz of the one that was dropped is %d", status)
+				}
+				w.mend(t)
+			}
 		},
-		dropped: func(t *testing.T, w *way) func() { return w.mute(t) },
+		dropped: func(t *testing.T, w *way, _ string) func() { return w.mute(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == dropped {
@@ -195,15 +200,16 @@ func TestUnreachableMember(t *testing.T) {
 			grpc := freeAddress(t)
 			w := newWay(t, grpc)
 			lost := process.Start(t, append(args, "--id", "lost", "--grpc", grpc, "--advertise", w.Address)...)
-			dropAndComeBack(t, nodes, lost, "does not reach it at "+w.Address, func() func() { return cut(t, w) })
+			dropAndComeBack(t, nodes, lost, w.Address, "does not reach it at "+w.Address, func() func() { return cut(t, w, lost.HTTP) })
 		})
 	}
 }
 
 const yearlyLimit = 3
 
-// dropAndComeBack cuts the last of three members off from the others, waits until it is dropped and says so, and heals that.
-func dropAndComeBack(t *testing.T, nodes []*process.Node, lost *process.Node, says string, cut func() (heal func())) {
+// dropAndComeBack cuts the last of three members, which advertises that address, off from the others, waits until it is dropped, which health and log say,
+// and heals that.
+func dropAndComeBack(t *testing.T, nodes []*process.Node, lost *process.Node, address, says string, cut func() (heal func())) {
 	t.Helper()
 	const users = 100
 	all := append(slices.Clone(nodes), lost)
@@ -247,8 +253,11 @@ func dropAndComeBack(t *testing.T, nodes []*process.Node, lost *process.Node, sa
 		}
 		return nil
 	})
-	if log := nodes[0].Log() + nodes[1].Log(); !strings.Contains(log, "a member is dropped because a majority of the members has not reached it for 5 s") {
-		t.Errorf("the log does not say why it was dropped:\n%s", log)
+	by := []string{nodes[0].ID, nodes[1].ID}
+	slices.Sort(by)
+	logged := fmt.Sprintf(`it joins again once members reach it","id":"%s","incarnation":1,"address":"%s","not_reached_by":["%s"]`, lost.ID, address, strings.Join(by, `","`))
+	if log := nodes[0].Log() + nodes[1].Log(); strings.Count(log, logged) != 1 {
+		t.Errorf("the log does not say once that it was dropped, and why, %s:\n%s", logged, log)
 	}
 
 	heal()
