@@ -139,6 +139,28 @@ func TestLostAnswersAreCounted(t *testing.T) {
 	})
 }
 
+// TestLostReturnsAreCounted breaks the connection to a node that has counted its part of a request, before another node denies the request.
+func TestLostReturnsAreCounted(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		there, full := take(c.ownedBy(c.nodes[2], 0), 200, 20), take(c.ownedBy(c.nodes[1], 0), 1, 1)
+		c.nodes[0].ask(t.Context(), full)
+		resume := c.nodes[1].stall()
+		go func() {
+			time.Sleep(DefaultAttemptTimeout / 2)
+			c.cut(c.nodes[0], c.nodes[2])
+			synctest.Wait()
+			resume()
+		}()
+		if g, _ := c.nodes[0].ask(t.Context(), there, full); g.Allowed {
+			t.Errorf("%+v", g)
+		}
+		lost, used := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns), c.used(there)
+		if lost != 1 || used != there.Cost {
+			t.Errorf("%v lost returns are counted, and %d tokens stay used, want 1 and %d", lost, used, there.Cost)
+		}
+	})
+}
+
 // TestForwardedReturnsReachTheOwner gives back, to the standby, what it has granted and told the owner of meanwhile.
 func TestForwardedReturnsReachTheOwner(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {
