@@ -107,6 +107,7 @@ func TestBadValues(t *testing.T) {
 		{"", "rules apply -f rules.yaml", `rules.yaml:2:45: rule "r": limits[0].window: "5" is not a duration`},
 		{"", "rules diff -f /no/such", `/no/such: stat: no such file`},
 		{"", "rules lint -f /no/such", `/no/such: stat: no such file`},
+		{"", "rules lint -f rules.yaml -f rules.yaml", `--file: rules.yaml is given twice`},
 		{"", "bench grpc --rate=-1", `--rate: -1 is not between`},
 		{"", "bench engine --algorithm=x", `--algorithm: "x" is not one of`},
 		{"", "bench baseline --listen=x", `--listen: listen tcp: address x: missing port`},

@@ -390,8 +390,8 @@ func TestRulesOfSeveralFiles(t *testing.T) {
 	}{
 		{[]string{"-f", a, "-f", b}, outcome{0, "good: 2 rules, 1 domain\n", ""}},
 		{[]string{"-f", a, "-f", bad}, outcome{1, bad + `:1:21: rule "a": domain "d" has a rule of this id already, at ` + a + ":1\n", ""}},
-		{[]string{"-f", a, "-f", a}, outcome{1, a + ": is given twice\n", ""}},
-		{[]string{"-f", "-", "-f", "-"}, outcome{1, "-: is given twice\n", ""}},
+		{[]string{"-f", a, "-f", a}, outcome{2, "", "weir: --file: " + a + " is given twice\nRun \"weir rules lint --help\" for how to use it.\n"}},
+		{[]string{"-f", "-", "-f", "-"}, outcome{2, "", "weir: --file: - is given twice\nRun \"weir rules lint --help\" for how to use it.\n"}},
 		{[]string{"-f", a, "-f", "/no/such"}, outcome{2, "", "weir: /no/such: stat: no such file or directory\n"}},
 		{[]string{"-f", a, "-f", ""}, outcome{2, "", "weir: --file: \"\" is not the name of a file; give a file, a directory, or - for standard input\nRun \"weir rules lint --help\" for how to use it.\n"}},
 	} {

@@ -64,8 +64,13 @@ func (a *app) rules(cmd *cobra.Command, f files) ([]rules.Document, []rules.Prob
 	if len(f.paths) == 0 {
 		return nil, nil, usageError(cmd, "missing rules: add -f FILE, such as -f rules.yaml")
 	}
-	if slices.Contains(f.paths, "") {
-		return nil, nil, usageError(cmd, "--file: \"\" is not the name of a file; give a file, a directory, or - for standard input")
+	for i, path := range f.paths {
+		switch {
+		case path == "":
+			return nil, nil, usageError(cmd, "--file: \"\" is not the name of a file; give a file, a directory, or - for standard input")
+		case slices.Contains(f.paths[:i], path):
+			return nil, nil, usageError(cmd, "--file: %s is given twice", path)
+		}
 	}
 	return how.LoadDocuments(a.stdin, f.paths...)
 }
