@@ -279,8 +279,6 @@ func (d *doctor) secrets() {
 			d.add(Good, secret.option, "%s is made when the node starts", secret.path)
 		case err != nil:
 			d.add(Bad, secret.option, "%v", err)
-		case secret.option == "data-dir" && !info.IsDir():
-			d.add(Bad, secret.option, "%s is no directory", secret.path)
 		case info.Mode().Perm()&mayReadOfOthers != 0:
 			d.add(Doubtful, secret.option, "%s has the mode %#o: other users of this machine can use it; take their rights away (chmod go= %s)", secret.path, info.Mode().Perm(), secret.path)
 		default:

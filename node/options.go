@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -405,8 +406,8 @@ func (o Options) WithDefaults() Options {
 }
 
 // Validate reports the options that cannot be used: the error joins an *OptionError for
-// each. An empty field is as good as its default. It looks at nothing but the values:
-// whether a port is free or a file is there shows when the node starts.
+// each. An empty field is as good as its default. It looks at nothing but the values, and at whether DataDir is a file:
+// whether a port is free or another file is there shows when the node starts.
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	checks := []struct{ name, problem string }{
@@ -591,6 +592,9 @@ func isLoopback(host string) bool {
 func (o Options) badDataDir() string {
 	if o.DataDir == "" && len(o.Etcd) == 0 && stateHome() == "" {
 		return "must be given because neither XDG_STATE_HOME nor HOME is set"
+	}
+	if info, err := os.Stat(o.DataDir); errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir() {
+		return fmt.Sprintf("%q is not a directory", o.DataDir)
 	}
 	return ""
 }

@@ -70,6 +70,10 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{EtcdListen: "10.0.0.1:2379", Etcd: []string{"e:1"}}, ""}, // unused
 		{Options{EtcdListen: "2379", Etcd: []string{"e:1"}}, `etcd-listen: "2379" is not host:port, such as 127.0.0.1:9090`},
 
+		{Options{DataDir: "no/such"}, ""}, // it is made
+		{Options{DataDir: "options_test.go"}, `data-dir: "options_test.go" is not a directory`},
+		{Options{DataDir: "options_test.go/below"}, `data-dir: "options_test.go/below" is not a directory`},
+
 		{Options{XDSServer: "eg:18001"}, ""},
 		{Options{XDSServer: "https://eg:18001", XDSCert: "c", XDSKey: "k", XDSCA: "a", XDSServerName: "n"}, ""},
 		{Options{XDSServer: "eg"}, `xds-server: "eg" is not host:port, such as 127.0.0.1:9090`},
