@@ -334,7 +334,8 @@ type RateLimitResponse struct {
 	// remaining. Tokens lent to clients count as used until they are given back.
 	// The number does not rise within a window for a caller that waits for each answer and
 	// stays with one node, except by what flows back with time, by what is given back, and
-	// while a standby decides (SOURCE_PROVISIONAL). For a caller that asks several nodes it
+	// while a standby decides (SOURCE_PROVISIONAL). While the owner is so slow that requests
+	// wait for it, it can rise by a few tokens. For a caller that asks several nodes it
 	// can rise by up to one percent of the limit: a node that decides from lent tokens asks
 	// the owner again before others are likely to have taken as much as it holds, and after
 	// 17 ms at the latest.
