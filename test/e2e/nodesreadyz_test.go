@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,6 +108,36 @@ func TestNodesAgreeWithReadyzOfOthers(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// What another node says that a drained node still has to hand over is what that node says itself. A member that has stopped keeps it from handing over.
+func TestNodesAgreeWithTheDrainedNode(t *testing.T) {
+	t.Parallel()
+	_, nodes := startThree(t, rulesPerYear(yearlyLimit))
+	awaitSettled(t, nodes...)
+	other, stopped, drained := nodes[0], nodes[1], nodes[2]
+	listed := func(asked *process.Node) string {
+		for line := range strings.Lines(weirNodes(t, asked)) {
+			if strings.HasPrefix(line, drained.ID) {
+				return strings.Join(strings.Fields(line), " ")
+			}
+		}
+		return ""
+	}
+	stopped.Signal(syscall.SIGSTOP)
+	if _, err := drained.Client.DrainNode(t.Context(), drained.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`.* leaving .* [1-9]\d* out .*`, `.* leaving .* 0 - .*`} {
+		said := regexp.MustCompile(`^(?:` + want + `)$`)
+		process.Await(t, process.Patience, func() error {
+			if here, there := listed(other), listed(drained); here != there || !said.MatchString(here) {
+				return fmt.Errorf("another node lists %q, and the drained one %q, want %s", here, there, said)
+			}
+			return nil
+		})
+		stopped.Signal(syscall.SIGCONT)
 	}
 }
 
