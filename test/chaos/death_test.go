@@ -1,7 +1,7 @@
 package chaos
 
 import (
-	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -105,17 +105,38 @@ func TestOwnerKilledAndRestarted(t *testing.T) {
 	f.ledger.noneOver(t, f.afterDeath(kills...))
 }
 
-// awaitMoves waits until partitions are on their way to a node.
-func (s *stage) awaitMoves(to *process.Node) {
+// mostJoins bounds how many nodes join until one is seen while partitions are on their way to it.
+const mostJoins = 5
+
+// awaitMoves starts nodes until partitions are on their way to one, and returns that. The final states take some
+// milliseconds, so one look after another is taken without a pause, and all of them may be missed.
+func (s *stage) awaitMoves() (joined *process.Node) {
 	s.t.Helper()
-	process.Await(s.t, hung, func() error {
-		for _, m := range to.Nodes().GetNodes() {
-			if m.GetId() == to.ID && m.GetPartitions() > m.GetActive() {
-				return nil
+	for range mostJoins {
+		joined = s.start(fmt.Sprint("node-", len(s.nodes)+1))
+		s.nodes = append(s.nodes, joined)
+		if seesMoves(joined) {
+			return joined
+		}
+	}
+	s.t.Fatalf("%d nodes have joined, and no partition was seen on its way", mostJoins)
+	return nil
+}
+
+// seesMoves looks at a node that joins, and reports whether it was seen after it became an owner and before it decided for all that it owns.
+func seesMoves(joined *process.Node) bool {
+	for began := time.Now(); time.Since(began) < hung; {
+		for _, m := range joined.Nodes().GetNodes() {
+			switch moved := m.GetPartitions() > 0; {
+			case m.GetId() != joined.ID || !moved:
+			case m.GetPartitions() > m.GetActive():
+				return true
+			default:
+				return false
 			}
 		}
-		return errors.New("no partition is on its way")
-	})
+	}
+	return false
 }
 
 // An owner that dies while its partitions are on their way to another node is one that dies.
@@ -126,9 +147,8 @@ func TestOldOwnerKilledWhilePartitionsMove(t *testing.T) {
 	wait(calm())
 	victim := s.nodes[1]
 	f.without(victim)
-	joined := s.start("node-4")
-	s.awaitMoves(joined)
-	s.killWhilePartitionsMove(f, victim, append(s.nodes, joined))
+	s.awaitMoves()
+	s.killWhilePartitionsMove(f, victim)
 }
 
 // If a new owner dies before it has the final state, another one gets it.
@@ -137,17 +157,14 @@ func TestNewOwnerKilledWhilePartitionsMove(t *testing.T) {
 	s := newStage(t, 3)
 	f := s.startTraffic()
 	wait(calm())
-	joined := s.start("node-4")
-	s.awaitMoves(joined)
-	s.killWhilePartitionsMove(f, joined, append(s.nodes, joined))
+	s.killWhilePartitionsMove(f, s.awaitMoves())
 }
 
-// killWhilePartitionsMove kills one of all nodes, and looks whether the others settle without it.
-func (s *stage) killWhilePartitionsMove(f *traffic, victim *process.Node, all []*process.Node) {
+// killWhilePartitionsMove kills a node, and looks whether the others settle without it.
+func (s *stage) killWhilePartitionsMove(f *traffic, victim *process.Node) {
 	s.t.Helper()
 	victim.Kill()
 	killed := time.Now()
-	s.nodes = all
 	s.drop(victim)
 	_, took := s.settle(takeover)
 	s.t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
