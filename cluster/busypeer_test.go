@@ -169,7 +169,7 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 		}
 		c.breaker.heard = t0.Add(tc.heard)
 		if tc.busy > 0 {
-			c.pace.sending(t0.Add(attempt - tc.busy))
+			c.pacer.sending(t0.Add(attempt - tc.busy))
 			c.busy = t0.Add(busyFor)
 		}
 		late := c.giveUp(a, first, t0.Add(tc.woke))

@@ -32,7 +32,7 @@ func TestClocks(t *testing.T) {
 		if got, want := a.owners.Clocks(), []ClockDifference{{"b", 0}}; !slices.Equal(got, want) {
 			t.Errorf("without c %v, want %v", got, want)
 		}
-		b := a.owners.otherMembers.of(Life{ID: "b", Incarnation: 1})
+		b := a.owners.knownMembers.of(Life{ID: "b", Incarnation: 1})
 		const asked, answered = int64(1000 * time.Second), int64(1000*time.Second + 300*time.Millisecond)
 		for clock, want := range map[int64]time.Duration{
 			asked: 0, answered: 0, answered - 1: 0, answered + int64(time.Second): time.Second, asked - int64(time.Hour): -time.Hour,

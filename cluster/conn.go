@@ -36,25 +36,25 @@ type conn struct {
 	busyHere  func() bool     // reports whether this node itself is busy; set before run
 	called    chan struct{}   // its slot is filled when the peer has called, which may be about to be dialed
 
-	mu          sync.Mutex
-	conn        net.Conn           // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
-	next        net.Conn           // takes the place of conn when no frame is under way; guarded by mu; nil if there is none
-	breaker     breaker            // guarded by mu
-	busy        time.Time          // until when the peer counts as busy, as it has said so; guarded by mu
-	pace        pace               // guarded by mu
-	queue       [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
-	queuedBytes int                // bytes in queue; guarded by mu; <= maxQueue
-	inflight    inflight           // guarded by mu
-	waiting     int                // requests in inflight; guarded by mu; <= maxPending
-	nextID      uint32             // the last id given; guarded by mu
-	spare       []byte             // a frame's memory to be used again; guarded by mu
-	due         stamp              // of the requests that queue ends with; 0 if it says nothing; guarded by mu
-	span        *trace.SpanContext // likewise; nil if they are not traced; guarded by mu
-	revision    uint8              // up to which the peer reads connVersion; guarded by mu
-	unacked     int                // frames sent that were not answered; guarded by mu; <= maxUnacked
-	backlog     int                // takes that the peer has yet to answer, abandoned ones included; guarded by mu
-	alarm       *time.Timer        // calls expire; guarded by mu; nil before run
-	alarmAt     time.Time          // when it does, or soon after; zero if it does not; guarded by mu
+	mu           sync.Mutex
+	conn         net.Conn           // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
+	next         net.Conn           // takes the place of conn when no frame is under way; guarded by mu; nil if there is none
+	breaker      breaker            // guarded by mu
+	busy         time.Time          // until when the peer counts as busy, as it has said so; guarded by mu
+	pacer        pacer              // guarded by mu
+	queue        [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
+	queuedBytes  int                // bytes in queue; guarded by mu; <= maxQueue
+	inflight     inflight           // guarded by mu
+	waiting      int                // requests in inflight; guarded by mu; <= maxPending
+	nextID       uint32             // the last id given; guarded by mu
+	spare        []byte             // a frame's memory to be used again; guarded by mu
+	due          stamp              // of the requests that queue ends with; 0 if it says nothing; guarded by mu
+	span         *trace.SpanContext // likewise; nil if they are not traced; guarded by mu
+	minorVersion uint8              // up to which the peer reads what was added to connVersion; guarded by mu
+	unacked      int                // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog      int                // takes that the peer has yet to answer, abandoned ones included; guarded by mu
+	alarm        *time.Timer        // calls expire; guarded by mu; nil before run
+	alarmAt      time.Time          // when it does, or soon after; zero if it does not; guarded by mu
 }
 
 // redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
@@ -113,7 +113,7 @@ var (
 func newConn(dial func(context.Context) (net.Conn, error), attempt time.Duration) *conn {
 	return &conn{
 		dial: dial, wake: make(chan struct{}, 1), called: make(chan struct{}, 1),
-		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt},
+		breaker: breaker{attempt: attempt}, pacer: pacer{attempt: attempt},
 		redirected: func(ring.Key, uint64) bool { return true }, late: func(int) {}, undone: func(bool) {}, uncertain: func(int) {}, busyHere: func() bool { return false },
 		base: time.Now(),
 	}
@@ -179,7 +179,7 @@ func (c *conn) appendGroupsLocked(a *call, groups []*shard.Group, hot []*hotCoun
 // refuseLocked returns an error if the queue has no room for the requests, with their takes in size bytes, and nil
 // if it has.
 func (c *conn) refuseLocked(requests, takes, size int, now time.Time) error {
-	stalled := c.pace.stalled(now)
+	stalled := c.pacer.stalled(now)
 	full := c.queuedBytes+size > maxQueue || c.waiting+requests > maxPending
 	switch {
 	case !c.breaker.healthy: // it may have broken since, without an answer
@@ -188,7 +188,7 @@ func (c *conn) refuseLocked(requests, takes, size int, now time.Time) error {
 		return errOverflow
 	case full && stalled:
 		return errStalled
-	case full, !stalled && c.backlog > 0 && c.backlog+takes > c.pace.most():
+	case full, !stalled && c.backlog > 0 && c.backlog+takes > c.pacer.most():
 		return errOverflow
 	}
 	return nil
@@ -275,7 +275,7 @@ func (c *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
 // does not answer at all is not busy.
 func (c *conn) giveUpLocked(a *call, unanswered []*shard.Group, now time.Time) {
 	c.waiting -= len(unanswered)
-	slept := now.Sub(a.due) >= c.pace.attempt/4 // so it is not the peer's fault
+	slept := now.Sub(a.due) >= c.pacer.attempt/4 // so it is not the peer's fault
 	busy := c.isBusyLocked(now) || c.backlog >= fullFrame && (slept || c.breaker.heard.After(a.sent))
 	if busy {
 		for _, g := range unanswered {
@@ -292,7 +292,7 @@ func (c *conn) giveUpLocked(a *call, unanswered []*shard.Group, now time.Time) {
 // that of themselves, and the peer says so; a peer that has left a frame unanswered for busySilence is believed no
 // more: it may be dead.
 func (c *conn) isBusyLocked(now time.Time) bool {
-	return (now.Before(c.busy) || c.busyHere()) && !c.pace.silent(now)
+	return (now.Before(c.busy) || c.busyHere()) && !c.pacer.silent(now)
 }
 
 // expire gives up what has had its time, and sets the alarm for the others. One timer for
@@ -379,7 +379,7 @@ func (c *conn) hears() {
 func (c *conn) broken() {
 	c.mu.Lock()
 	c.breaker.broken()
-	c.pace.broken()
+	c.pacer.broken()
 	c.healthy.Store(false)
 	lost, uncertain := c.inflight.waiting(), 0
 	if c.unacked > 0 { // else nothing of it was sent

@@ -37,7 +37,7 @@ func (c *conn) deliver(frame []byte) error {
 	}
 	c.mu.Lock()
 	c.unacked = max(0, c.unacked-1) // an unsolicited frame is no licence to send more
-	c.pace.answered(answered, now)
+	c.pacer.answered(answered, now)
 	c.mu.Unlock()
 	c.pushAll()
 	return r.err

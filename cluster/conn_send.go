@@ -111,7 +111,7 @@ func (c *conn) takeFrame(most int) ([]byte, net.Conn) {
 	c.unacked++
 	now := time.Now()
 	setSent(frame, stampOf(c.base, now))
-	c.pace.sending(now)
+	c.pacer.sending(now)
 	return frame, c.conn
 }
 

@@ -176,12 +176,12 @@ func TestBrokenConnStartsAgain(t *testing.T) {
 	if frame, _ := c.takeFrame(maxFrame); frame == nil || c.unacked != 1 {
 		t.Fatalf("%d frames under way", c.unacked)
 	}
-	c.pace.answered(fullFrame, time.Now().Add(time.Second))
-	if c.backlog != 3*fullFrame || c.pace.most() != minBacklog {
-		t.Fatalf("%d takes behind, at most %d", c.backlog, c.pace.most())
+	c.pacer.answered(fullFrame, time.Now().Add(time.Second))
+	if c.backlog != 3*fullFrame || c.pacer.most() != minBacklog {
+		t.Fatalf("%d takes behind, at most %d", c.backlog, c.pacer.most())
 	}
 	c.broken()
-	if c.backlog != 0 || c.unacked != 0 || c.queuedBytes != 0 || c.waiting != 0 || c.pace.most() != firstBacklog || a.left.Load() != 0 {
+	if c.backlog != 0 || c.unacked != 0 || c.queuedBytes != 0 || c.waiting != 0 || c.pacer.most() != firstBacklog || a.left.Load() != 0 {
 		t.Errorf("%+v, %d wait", c, a.left.Load())
 	}
 }

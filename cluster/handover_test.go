@@ -84,7 +84,7 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 		c.losing.Store(false)
 		healed := time.Now()
 		pass(5 * time.Second)
-		for _, o := range c.alive["a"].owners.otherMembers.all() {
+		for _, o := range c.alive["a"].owners.knownMembers.all() {
 			o.memberStatus.mu.Lock()
 			if o.heard.Before(healed) {
 				t.Errorf("%s was heard %v before it could be heard again", o.member.ID, healed.Sub(o.heard))

@@ -9,21 +9,21 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// otherMembers are the other members and predecessors that the newest view names, and which of them this node reaches. It is safe for concurrent use.
-type otherMembers struct {
+// knownMembers are the other members and predecessors that the newest view names, and which of them this node reaches. It is safe for concurrent use.
+type knownMembers struct {
 	self   func() view.Life // this life of the node
 	router *Router
 	byLife atomic.Pointer[map[view.Life]*otherMember] // replaced by Owners.meet
 }
 
 // all returns the other members and predecessors.
-func (m *otherMembers) all() []*otherMember { return slices.Collect(maps.Values(*m.byLife.Load())) }
+func (m *knownMembers) all() []*otherMember { return slices.Collect(maps.Values(*m.byLife.Load())) }
 
 // of returns the member that is that life, nil if the view does not name it.
-func (m *otherMembers) of(l view.Life) *otherMember { return (*m.byLife.Load())[l] }
+func (m *knownMembers) of(l view.Life) *otherMember { return (*m.byLife.Load())[l] }
 
 // beatSoon has all other members sent what this node reports: it is news, for which a view may wait.
-func (m *otherMembers) beatSoon() {
+func (m *knownMembers) beatSoon() {
 	for _, c := range m.all() {
 		select {
 		case c.due <- struct{}{}:
@@ -33,7 +33,7 @@ func (m *otherMembers) beatSoon() {
 }
 
 // reached returns the ids of the members that this node reaches: those lives that its view names.
-func (m *otherMembers) reached() (ids []string) {
+func (m *knownMembers) reached() (ids []string) {
 	members, reaches := m.router.Members()
 	for i, member := range members {
 		if c := m.of(member.life()); c != nil && reaches[i] && c.isItself() {
@@ -45,7 +45,7 @@ func (m *otherMembers) reached() (ids []string) {
 
 // Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
 // not once another one of its id is a member, or answers.
-func (m *otherMembers) Reached(l view.Life) bool {
+func (m *knownMembers) Reached(l view.Life) bool {
 	c := m.of(l)
 	if c == nil {
 		return l == m.self()
@@ -77,7 +77,7 @@ func (m *otherMembers) Apart() (apart []view.Pair) {
 const wordWithin = 150 * time.Millisecond
 
 // awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now. It is asked.
-func (m *otherMembers) awaitsWord(id string, lost time.Time) bool {
+func (m *knownMembers) awaitsWord(id string, lost time.Time) bool {
 	if time.Since(lost) >= wordWithin {
 		return false
 	}
@@ -91,7 +91,7 @@ func (m *otherMembers) awaitsWord(id string, lost time.Time) bool {
 }
 
 // hasEnded reports whether a later life of an id is a member, or has answered, or is this node.
-func (m *otherMembers) hasEnded(l view.Life) bool {
+func (m *knownMembers) hasEnded(l view.Life) bool {
 	if l.ID == m.self().ID {
 		return l != m.self()
 	}

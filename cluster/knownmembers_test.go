@@ -14,8 +14,8 @@ func TestReachedBeforeTheRouterHasAView(t *testing.T) {
 		n := c.launch("a", 1)
 		synctest.Wait() // Run has begun, and serves no other member
 		b := Life{ID: "b", Incarnation: 1}
-		n.owners.otherMembers.byLife.Store(&map[Life]*otherMember{b: {member: Member{ID: "b", Incarnation: 1}}})
-		defer n.owners.otherMembers.byLife.Store(new(map[Life]*otherMember))
+		n.owners.knownMembers.byLife.Store(&map[Life]*otherMember{b: {member: Member{ID: "b", Incarnation: 1}}})
+		defer n.owners.knownMembers.byLife.Store(new(map[Life]*otherMember))
 		if n.router.View() != nil || n.owners.Reached(b) {
 			t.Error("it reaches a member that its router does not know")
 		}

@@ -25,7 +25,7 @@ import (
 type Owners struct {
 	OwnersConfig
 	inquiries
-	otherMembers
+	knownMembers
 	goneLeases
 	*admission
 	node    *ownership.Node
@@ -106,8 +106,8 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		OwnersConfig: c, params: params,
 		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group),
 	}
-	o.otherMembers.self, o.otherMembers.router = o.life, c.Router
-	o.otherMembers.byLife.Store(new(map[view.Life]*otherMember))
+	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
+	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
 	if o.State == nil {
 		o.State = func() State { return Ready }
 	}
@@ -115,7 +115,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		o.Load = func() Load { return Load{} }
 	}
 	o.inquiries = inquiries{
-		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.otherMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
+		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.knownMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
 	}
 	if c.Self.Incarnation == 0 {
@@ -185,7 +185,7 @@ func (o *Owners) Adopt(v *view.View) {
 	o.newest.Note(o.node.Report())
 	o.Router.SetView(routing)
 	o.Keep(v)
-	o.otherMembers.beatSoon()
+	o.knownMembers.beatSoon()
 }
 
 // number returns the number of the newest view, 0 before the first.
@@ -211,14 +211,14 @@ func (o *Owners) Reports() view.Reports {
 func (o *Owners) Run(ctx context.Context) {
 	o.mu.Lock()
 	o.ctx = ctx
-	for _, c := range *o.otherMembers.byLife.Load() {
+	for _, c := range *o.knownMembers.byLife.Load() {
 		o.attend(c)
 	}
 	o.cohort.Go(func() error { o.admission.run(ctx); return nil })
 	o.mu.Unlock()
 	o.node.Run(ctx)
 	o.mu.Lock()
-	for _, c := range *o.otherMembers.byLife.Load() {
+	for _, c := range *o.knownMembers.byLife.Load() {
 		c.leave()
 	}
 	o.mu.Unlock()
@@ -244,7 +244,7 @@ func (o *Owners) attest() {
 		o.node.Renewed(renewed)
 	}
 	if settled {
-		o.otherMembers.beatSoon()
+		o.knownMembers.beatSoon()
 	}
 }
 

@@ -34,7 +34,7 @@ func (b observer) Added(counters int) { b.o.metrics.merged.Add(float64(counters)
 func (b observer) Followed(p uint32, standby view.Life) {
 	var c *otherMember
 	if standby != (view.Life{}) {
-		c = b.o.otherMembers.of(standby)
+		c = b.o.knownMembers.of(standby)
 	}
 	if old := b.o.standbys[p].Swap(c); old != nil {
 		old.awaited.Store(0) // what waited for it waits for the next one, if there is one

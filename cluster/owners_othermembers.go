@@ -15,7 +15,7 @@ func (o *Owners) meet(v *view.View) {
 	if o.ctx != nil && o.ctx.Err() != nil {
 		return // Run has left them all
 	}
-	old, peers := *o.otherMembers.byLife.Load(), make(map[view.Life]*otherMember, len(v.Members))
+	old, peers := *o.knownMembers.byLife.Load(), make(map[view.Life]*otherMember, len(v.Members))
 	for _, m := range v.Members {
 		if m.Life == o.life() {
 			continue
@@ -29,7 +29,7 @@ func (o *Owners) meet(v *view.View) {
 			o.attend(c)
 		}
 	}
-	o.otherMembers.byLife.Store(&peers)
+	o.knownMembers.byLife.Store(&peers)
 	for l, c := range old {
 		if peers[l] != c {
 			c.leave()
@@ -72,15 +72,15 @@ func (o *Owners) carrier() *replicaClient {
 	return &replicaClient{
 		partitions: o.params.Partitions,
 		member: func(l view.Life) (peerv1.ReplicasClient, *peerv1.Caller, error) {
-			c := o.otherMembers.of(l)
+			c := o.knownMembers.of(l)
 			if c == nil {
 				return nil, nil, status.Errorf(codes.NotFound, "node %s, incarnation %d, is not named by the view", l.ID, l.Incarnation)
 			}
 			return c.replicas, o.caller(c), nil
 		},
-		reaches: o.otherMembers.Reached, reachesID: o.Router.Reaches, hasEnded: o.otherMembers.hasEnded,
+		reaches: o.knownMembers.Reached, reachesID: o.Router.Reaches, hasEnded: o.knownMembers.hasEnded,
 		heard: func(ctx context.Context, l view.Life, number uint64) {
-			if c := o.otherMembers.of(l); c != nil && number > o.number() {
+			if c := o.knownMembers.of(l); c != nil && number > o.number() {
 				o.catchUp(ctx, c.client, o.caller(c))
 			}
 		},

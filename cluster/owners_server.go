@@ -49,7 +49,7 @@ func (s ownersServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	answer := &peerv1.Caller{
 		Version: connVersion, Cluster: c.GetCluster(), Id: o.Self.ID, Incarnation: o.life().Incarnation, ToId: c.GetId(), To: c.GetIncarnation(),
 	}
-	if known := o.otherMembers.of(view.Life{ID: c.GetId(), Incarnation: c.GetIncarnation()}); known != nil {
+	if known := o.knownMembers.of(view.Life{ID: c.GetId(), Incarnation: c.GetIncarnation()}); known != nil {
 		o.catchUp(ctx, known.client, answer)
 		return nil
 	}
@@ -81,7 +81,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
 	return &peerv1.HeartbeatResponse{
-		Reaches: o.otherMembers.reached(), Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
+		Reaches: o.knownMembers.reached(), Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
 		View: o.number(), Incarnation: o.life().Incarnation,
 		Active: uint32(handover.Active), Wanted: uint32(handover.Wanted), Leaving: uint32(handover.Leaving),
 		State: string(handover.State), Load: o.Load().wire(time.Now()),

@@ -77,7 +77,7 @@ func (o *Owners) lags(now time.Time) map[string]time.Duration {
 		standbys[o.standbys[p].Load()] = true
 	}
 	lags := make(map[string]time.Duration)
-	for _, c := range o.otherMembers.all() {
+	for _, c := range o.knownMembers.all() {
 		lag := time.Duration(0)
 		if standbys[c] {
 			lag = c.lag.at(now)

@@ -15,7 +15,7 @@ const (
 	busySilence = 250 * time.Millisecond // a busy peer that has left a frame unanswered for so long may be dead
 )
 
-// pace measures how fast a peer serves a conn, and bounds by that what may wait for
+// pacer measures how fast a peer serves a conn, and bounds by that what may wait for
 // it: no more than the peer can answer within half an attempt. What comes on top would
 // be late. It is a pure state machine.
 //
@@ -24,19 +24,19 @@ const (
 // whose time is mostly that of the way, need not be looked at.
 //
 // The zero value has measured nothing; attempt must be set.
-type pace struct {
+type pacer struct {
 	attempt time.Duration
 	sent    time.Time     // when the frame under way was sent; zero if none is
 	takes   int64         // that were answered in full frames, old ones weighing less
 	busy    time.Duration // how long that took
 }
 
-func (p *pace) broken() { *p = pace{attempt: p.attempt} }
+func (p *pacer) broken() { *p = pacer{attempt: p.attempt} }
 
-func (p *pace) sending(now time.Time) { p.sent = now }
+func (p *pacer) sending(now time.Time) { p.sent = now }
 
 // answered counts the frame under way, which had so many takes.
-func (p *pace) answered(takes int, now time.Time) {
+func (p *pacer) answered(takes int, now time.Time) {
 	if takes >= fullFrame && !p.sent.IsZero() {
 		p.takes = p.takes - p.takes/4 + int64(takes)
 		p.busy = p.busy - p.busy/4 + now.Sub(p.sent)
@@ -45,7 +45,7 @@ func (p *pace) answered(takes int, now time.Time) {
 }
 
 // most is how many takes may wait. What comes alone may be more.
-func (p *pace) most() int {
+func (p *pacer) most() int {
 	if p.busy <= 0 {
 		return firstBacklog
 	}
@@ -55,12 +55,12 @@ func (p *pace) most() int {
 
 // stalled reports whether the frame under way should have been answered long ago.
 // Then the peer is not short of time, it does not answer.
-func (p *pace) stalled(now time.Time) bool {
+func (p *pacer) stalled(now time.Time) bool {
 	return !p.sent.IsZero() && now.Sub(p.sent) >= p.attempt
 }
 
 // silent reports whether the frame under way has waited for so long that a peer that is only busy would have
 // answered it.
-func (p *pace) silent(now time.Time) bool {
+func (p *pacer) silent(now time.Time) bool {
 	return !p.sent.IsZero() && now.Sub(p.sent) >= busySilence
 }

@@ -24,7 +24,7 @@ func TestPaceTimeline(t *testing.T) {
 		{"the pause is forgotten", append([]frame{{1000, time.Second}}, repeat(frame{1000, time.Millisecond}, 40)...), 12468},
 		{"faster than the clock", []frame{{1000, 0}}, firstBacklog},
 	} {
-		p := pace{attempt: 25 * time.Millisecond}
+		p := pacer{attempt: 25 * time.Millisecond}
 		for _, f := range tc.frames {
 			p.sending(t0)
 			p.answered(f.takes, t0.Add(f.took))
@@ -44,7 +44,7 @@ func repeat[T any](v T, n int) (s []T) {
 
 func TestPaceStalls(t *testing.T) {
 	t0 := time.Unix(1000, 0)
-	p := pace{attempt: 25 * time.Millisecond}
+	p := pacer{attempt: 25 * time.Millisecond}
 	if p.stalled(t0) {
 		t.Error("stalled with nothing under way")
 	}
@@ -57,7 +57,7 @@ func TestPaceStalls(t *testing.T) {
 		t.Error("stalled after the answer")
 	}
 	p.broken()
-	if p != (pace{attempt: 25 * time.Millisecond}) {
+	if p != (pacer{attempt: 25 * time.Millisecond}) {
 		t.Errorf("the next stream begins with %+v", p)
 	}
 }
