@@ -175,7 +175,7 @@ func (a *admission) tell() {
 		if c := a.candidates[l.Node.Member().life()]; !c.logged {
 			c.logged = true
 			what := "a node that would join is not reached by the members that must reach it"
-			if l.IsApart() {
+			if l.IsClockTooFar() {
 				what = "a node that would join has a clock that is too far from most members'"
 			}
 			a.log.Warn(what, "id", l.Node.ID, "address", l.Node.Address, "reason", l.Describe())
@@ -248,7 +248,7 @@ func quorum(members int) int {
 // lacks returns the members that count and are not known to reach a candidate, if these are too many, or else those from whose clocks its clock is too far,
 // if they are most.
 func (a *admission) lacks(c *candidate, now time.Time) (lack []Lack) {
-	var apart []Lack
+	var far []Lack
 	electors := a.electors(c.node.ID)
 	for _, by := range electors {
 		switch f, known := a.findingOf(by, c, now); {
@@ -257,14 +257,14 @@ func (a *admission) lacks(c *candidate, now time.Time) (lack []Lack) {
 		case !f.reached:
 			lack = append(lack, Lack{By: by, Reason: f.reason})
 		case ClockDifference{Ahead: f.ahead}.TooFar():
-			apart = append(apart, Lack{By: by, Ahead: f.ahead})
+			far = append(far, Lack{By: by, Ahead: f.ahead})
 		}
 	}
 	switch {
 	case len(electors)-len(lack) < quorum(len(electors)):
-		return append(lack, apart...)
-	case 2*len(apart) > len(electors):
-		return apart
+		return append(lack, far...)
+	case 2*len(far) > len(electors):
+		return far
 	}
 	return nil
 }
@@ -290,8 +290,8 @@ type Unreached struct {
 	By   []Lack // at least one
 }
 
-// IsApart reports whether members reach the node, and its clock is what is in the way.
-func (u Unreached) IsApart() bool {
+// IsClockTooFar reports whether members reach the node, and its clock is what is in the way.
+func (u Unreached) IsClockTooFar() bool {
 	return !slices.ContainsFunc(u.By, func(l Lack) bool { return l.Ahead == 0 })
 }
 

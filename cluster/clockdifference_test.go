@@ -131,7 +131,7 @@ func TestNodesThatStartAtOnceWithDifferentClocks(t *testing.T) {
 				}
 				for id, n := range c.alive {
 					for _, u := range n.owners.Unreached() {
-						if text := u.Describe(); strings.Contains(tc.want, u.Node.ID) || !u.IsApart() || !strings.Contains(text, "from node a's, more than 1s") {
+						if text := u.Describe(); strings.Contains(tc.want, u.Node.ID) || !u.IsClockTooFar() || !strings.Contains(text, "from node a's, more than 1s") {
 							t.Errorf("%s says of %s: %s", id, u.Node.ID, text)
 						}
 					}

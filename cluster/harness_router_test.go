@@ -162,7 +162,7 @@ func (testLocator) WasStopped() bool { return false }
 
 func (h testLocator) IsGrantable(uint32) bool { return !h.noCopies }
 
-func (h testLocator) DecidesApart(uint32) bool { return false }
+func (h testLocator) DecidesProvisionally(uint32) bool { return false }
 
 func (h testLocator) ReturnGranted(shard.Take) string { return "" }
 

@@ -57,20 +57,20 @@ func (m *knownMembers) Reached(l view.Life) bool {
 	return reaches || len(reachingAmong(m.all(), l.ID, lost)) > 0 || m.awaitsWord(l.ID, lost)
 }
 
-// Apart implements Electorate.
-func (m *otherMembers) Apart() (apart []view.Pair) {
+// Unconnected implements Electorate.
+func (m *knownMembers) Unconnected() (pairs []view.Pair) {
 	others := m.all()
 	for _, c := range others {
 		if !m.router.Reaches(c.member.ID) || c.missesLately(m.self().ID) {
-			apart = append(apart, view.Pair{m.self(), c.member.life()})
+			pairs = append(pairs, view.Pair{m.self(), c.member.life()})
 		}
 		for _, other := range others {
 			if other != c && c.missesLately(other.member.ID) {
-				apart = append(apart, view.Pair{c.member.life(), other.member.life()})
+				pairs = append(pairs, view.Pair{c.member.life(), other.member.life()})
 			}
 		}
 	}
-	return apart
+	return pairs
 }
 
 // wordWithin is how long others may take to say whether they reach a member that this node has lost.

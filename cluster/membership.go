@@ -69,8 +69,8 @@ type Electorate interface {
 	Plan(v *view.View) view.Plan
 	// Reached reports whether a life answers this node, or another one that has said so.
 	Reached(l Life) bool
-	// Apart returns the members of which one has said lately that it does not reach the other.
-	Apart() []view.Pair
+	// Unconnected returns the members of which one has said lately that it does not reach the other.
+	Unconnected() []view.Pair
 }
 
 // NewMembership returns the membership of the node self.
@@ -212,7 +212,7 @@ func (m *Membership) next(content RegistryContent, admitted []Node, accused map[
 	}
 	reports := m.electors.Reports()
 	overdue := m.isOverdue(v, reports, now)
-	seen := view.Seen{Nodes: m.seen(v, admitted, accused, now), Most: m.params.MaxMembers(), Overdue: overdue, Silent: m.silent(v), Apart: m.electors.Apart()}
+	seen := view.Seen{Nodes: m.seen(v, admitted, accused, now), Most: m.params.MaxMembers(), Overdue: overdue, Silent: m.silent(v), Unconnected: m.electors.Unconnected()}
 	next, urgency := view.Next(v, seen, reports, m.electors.Plan(v))
 	if next != nil && overdue {
 		m.log.Warn("members change although fewer than half have adopted the last change: those that are missing may still grant, if they live",

@@ -14,8 +14,8 @@ func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
 // IsGrantable implements Locator.
 func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
 
-// DecidesApart implements Locator.
-func (o *Owners) DecidesApart(p uint32) bool { return o.node.DecidesApart(p) }
+// DecidesProvisionally implements Locator.
+func (o *Owners) DecidesProvisionally(p uint32) bool { return o.node.DecidesProvisionally(p) }
 
 // ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
 func (o *Owners) ReturnGranted(take shard.Take) string {

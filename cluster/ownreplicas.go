@@ -62,11 +62,11 @@ func (o *ownReplicas) decideApart(local Local, groups []shard.Group) (wait time.
 	if o.locator == nil || t == nil {
 		return 0
 	}
-	apart := func(take shard.Take) bool { return o.locator.DecidesApart(t.partition(take.Key)) }
+	isProvisional := func(take shard.Take) bool { return o.locator.DecidesProvisionally(t.partition(take.Key)) }
 	for i := range groups {
 		g := &groups[i]
-		if !redirected(g) || !slices.ContainsFunc(g.Takes, apart) ||
-			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !apart(take) && !t.isOwnerOf(take.Key) }) {
+		if !redirected(g) || !slices.ContainsFunc(g.Takes, isProvisional) ||
+			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !isProvisional(take) && !t.isOwnerOf(take.Key) }) {
 			continue
 		}
 		forget(g)

@@ -20,9 +20,9 @@ type Locator interface {
 	Reaching(id string) []string
 	// IsGrantable reports whether this node may decide from its copy of partition p if the node that is to decide does not answer.
 	IsGrantable(p uint32) bool
-	// DecidesApart reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it waits for: it
-	// decides from its copy meanwhile.
-	DecidesApart(p uint32) bool
+	// DecidesProvisionally reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it
+	// waits for: it decides from its copy meanwhile.
+	DecidesProvisionally(p uint32) bool
 	// ReturnGranted is told of a take that is given back, and that this node has granted as the standby in a grant
 	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
 	// "" if that is seen to once a member has it, or cannot be known.

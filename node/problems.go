@@ -40,7 +40,7 @@ func (n *node) problems() (problems []problem) {
 	}
 	for _, u := range n.owners.Unreached() {
 		until, lookAt := "until enough members reach it", "look at its --advertise, and at what is between the nodes"
-		if u.IsApart() {
+		if u.IsClockTooFar() {
 			until, lookAt = "while its clock differs from most members'", "set its machine's clock, as with NTP, and start it again"
 		}
 		problems = append(problems, problemAbout("node "+u.Node.ID+" is ready, and no member", "node %s is ready, and no member %s: %s; %s", u.Node.ID, until, u.Describe(), lookAt))

@@ -92,15 +92,15 @@ func (p *partition) underwayLocked(key ring.Key) *Grant {
 // unacknowledgedLocked returns the provisional grants of the counter under key that the owner may not know:
 // those not sent, and those under way. It returns nil if there are none.
 func (p *partition) unacknowledgedLocked(key ring.Key) *Grant {
-	apart := p.grantLocked(key)
+	unsent := p.grantLocked(key)
 	under := p.underwayLocked(key)
 	switch {
 	case under == nil:
-		return apart.withoutWeight()
-	case apart == nil:
+		return unsent.withoutWeight()
+	case unsent == nil:
 		return under
 	}
-	return apart.plus(under, p.latest)
+	return unsent.plus(under, p.latest)
 }
 
 // unacknowledged returns the results of unacknowledgedLocked for all keys.

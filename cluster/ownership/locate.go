@@ -23,9 +23,9 @@ func (n *Node) Decider(p uint32) view.Life {
 	return x.replica.Claim.Owner
 }
 
-// DecidesApart reports whether this node decides from its copy for all that ask: it stands in for lives that have ended, or is the owner, and waits for predecessors none of
-// which is reached.
-func (n *Node) DecidesApart(p uint32) bool {
+// DecidesProvisionally reports whether this node decides from its copy for all that ask: it stands in for lives that have ended, or is the owner, and
+// waits for predecessors none of which is reached.
+func (n *Node) DecidesProvisionally(p uint32) bool {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()

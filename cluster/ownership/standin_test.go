@@ -24,7 +24,7 @@ func TestStandIn(t *testing.T) {
 		w.running.Go(func() { later.Run(w.ctx) })
 		later.Adopt(v)
 		w.wait(time.Second)
-		if !later.DecidesApart(key.Partition(uint32(w.params.Partitions))) {
+		if !later.DecidesProvisionally(key.Partition(uint32(w.params.Partitions))) {
 			t.Error("it does not stand in")
 		}
 		left := 0
@@ -52,12 +52,12 @@ func TestStandInForAnOwnerThatWasReached(t *testing.T) {
 		w.running.Go(func() { later.Run(w.ctx) })
 		later.Adopt(v)
 		w.wait(200 * time.Millisecond)
-		if later.DecidesApart(uint32(p)) {
+		if later.DecidesProvisionally(uint32(p)) {
 			t.Error("it stands in although the owner is there")
 		}
 		w.kill(a)
 		w.wait(200 * time.Millisecond)
-		if !later.DecidesApart(uint32(p)) {
+		if !later.DecidesProvisionally(uint32(p)) {
 			t.Error("it does not stand in")
 		}
 	})

@@ -13,8 +13,8 @@ type Seen struct {
 	Overdue bool
 	// Silent are the lives that it does not reach. What they have reported may be over: nothing planned is given to them, or taken from them.
 	Silent []Life
-	// Apart are pairs of lives of which one does not reach the other: what the one has does not pass to the other.
-	Apart []Pair
+	// Unconnected are pairs of lives of which one does not reach the other: what the one has does not pass to the other.
+	Unconnected []Pair
 }
 
 // Pair are two lives, in any order.
@@ -57,7 +57,7 @@ func First(members []Member, plan Plan) *View {
 //	is the plan's
 //	it, or the node that would    nothing planned
 //	take its place, is silent,
-//	or they are apart
+//	or one does not reach the other
 func Next(v *View, seen Seen, reports Reports, plan Plan) (*View, Urgency) {
 	w := newDraft(v, seen, reports)
 	w.changeMembers()
@@ -150,8 +150,8 @@ func (w *draft) isBack(l Life) bool {
 
 func (w *draft) isSilent(l Life) bool { return slices.Contains(w.seen.Silent, l) }
 
-func (w *draft) areApart(a, b Life) bool {
-	return slices.Contains(w.seen.Apart, Pair{a, b}) || slices.Contains(w.seen.Apart, Pair{b, a})
+func (w *draft) areUnconnected(a, b Life) bool {
+	return slices.Contains(w.seen.Unconnected, Pair{a, b}) || slices.Contains(w.seen.Unconnected, Pair{b, a})
 }
 
 // approach returns a partition one step nearer to the plan. Its owner has settled.
@@ -162,7 +162,7 @@ func (w *draft) approach(p int, part Partition, place Place) Partition {
 	}
 	l, member := w.next.current(wanted)
 	switch {
-	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner), w.areApart(l, part.Owner):
+	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner), w.areUnconnected(l, part.Owner):
 		return part
 	case l == part.Standby && wanted == place.Owner:
 		return w.succeed(p, part, l, part.Owner)

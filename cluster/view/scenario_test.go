@@ -104,9 +104,9 @@ func (w *world) command(words []string) (out string, err error) {
 			w.silent[l] = words[0] == "silent"
 		}
 	case words[0] == "apart" && len(lives) == 2:
-		w.apart = append(w.apart, Pair(lives))
+		w.unconnected = append(w.unconnected, Pair(lives))
 	case words[0] == "together" && len(lives) == 2:
-		w.apart = slices.DeleteFunc(w.apart, func(p Pair) bool { return p == Pair(lives) })
+		w.unconnected = slices.DeleteFunc(w.unconnected, func(p Pair) bool { return p == Pair(lives) })
 	case words[0] == "overdue":
 		w.overdue = true
 	case words[0] == "adopt":

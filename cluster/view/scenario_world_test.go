@@ -11,15 +11,15 @@ import (
 // world is a cluster in which views are written, adopted and reported. Its owners settle and its learners are fed as soon as the
 // rules allow it.
 type world struct {
-	view    *View
-	nodes   map[Life]Member
-	does    map[Life]*doing
-	reports map[Life]Report
-	prefer  [][]string // by partition: ids, the wanted ones first
-	deaf    map[Life]bool
-	silent  map[Life]bool
-	apart   []Pair
-	overdue bool
+	view        *View
+	nodes       map[Life]Member
+	does        map[Life]*doing
+	reports     map[Life]Report
+	prefer      [][]string // by partition: ids, the wanted ones first
+	deaf        map[Life]bool
+	silent      map[Life]bool
+	unconnected []Pair
+	overdue     bool
 }
 
 // doing is what a life does, by partition.
@@ -49,7 +49,7 @@ func (w *world) seen() (s Seen) {
 	for _, l := range slices.SortedFunc(maps.Keys(w.nodes), compareLives) {
 		s.Nodes = append(s.Nodes, w.nodes[l])
 	}
-	s.Overdue, s.Apart = w.overdue, w.apart
+	s.Overdue, s.Unconnected = w.overdue, w.unconnected
 	for l, is := range w.silent {
 		if is {
 			s.Silent = append(s.Silent, l)
