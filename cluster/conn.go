@@ -160,7 +160,7 @@ func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 // appendGroupsLocked appends the requests of a call, with the ids that follow the last one.
 func (c *conn) appendGroupsLocked(a *call, groups []*shard.Group, hot []*hotCounter) {
 	due, span := stampOf(c.base, a.due), a.span
-	if c.revision < 1 {
+	if c.minorVersion < 1 {
 		span = nil
 	}
 	for i, g := range groups {
@@ -386,7 +386,7 @@ func (c *conn) broken() {
 		uncertain = countable(lost)
 	}
 	c.inflight, c.waiting = inflight{}, 0
-	c.conn, c.next, c.queue, c.queuedBytes, c.unacked, c.backlog, c.busy, c.revision = nil, nil, nil, 0, 0, 0, time.Time{}, 0
+	c.conn, c.next, c.queue, c.queuedBytes, c.unacked, c.backlog, c.busy, c.minorVersion = nil, nil, nil, 0, 0, 0, time.Time{}, 0
 	c.setAlarmLocked(time.Time{}, 0)
 	c.mu.Unlock()
 	c.uncertain(uncertain)
@@ -430,7 +430,7 @@ func (c *conn) session(ctx context.Context, tick <-chan time.Time) {
 func (c *conn) useLocked(conn net.Conn) {
 	c.conn = conn
 	if to, greeted := conn.(*greetedConn); greeted {
-		c.revision = to.revision
+		c.minorVersion = to.minorVersion
 		c.incarnation.Store(to.incarnation)
 	}
 }

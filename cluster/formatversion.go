@@ -7,9 +7,9 @@ import "fmt"
 const (
 	// connVersion is that of connections, their frames, and calls between nodes.
 	connVersion = 4
-	// connRevision is that of what was added to version connVersion since, and that older nodes would misread. A node says in its
-	// hello up to which revision it reads, and is sent nothing that is newer. Revision 1 adds opTrace.
-	connRevision = 1
+	// connMinorVersion is that of what was added to version connVersion since, and that older nodes would misread. A node says in its
+	// hello up to which minor version it reads, and is sent nothing that is newer. Minor version 1 adds opTrace.
+	connMinorVersion = 1
 )
 
 // VersionError says that this node does not read a version. It is for what is stored.

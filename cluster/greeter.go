@@ -71,9 +71,9 @@ type greetedConn struct {
 
 // introduction is what a node says of itself in its hello.
 type introduction struct {
-	ahead       time.Duration // by how much its clock is ahead
-	revision    uint8         // up to which it reads connVersion
-	incarnation uint64        // 0 if no registry has counted it
+	ahead        time.Duration // by how much its clock is ahead
+	minorVersion uint8         // up to which it reads what was added to connVersion
+	incarnation  uint64        // 0 if no registry has counted it
 }
 
 // greet connects to a member and says hello. It closes the connection and returns an error if another
@@ -107,7 +107,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 	self := g.Self()
 	meant := Identity{Cluster: self.Cluster, ID: to.ID, Incarnation: to.Incarnation}
 	asked := g.now()
-	if err := writeHello(conn, hello{from: self, to: meant, clock: asked, revision: connRevision}); err != nil {
+	if err := writeHello(conn, hello{from: self, to: meant, clock: asked, minorVersion: connMinorVersion}); err != nil {
 		return said, err
 	}
 	if err := readPreface(conn); err != nil {
@@ -133,7 +133,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 		g.note(s)
 		return said, s.error(self)
 	}
-	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.revision, answer.from.Incarnation}
+	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.minorVersion, answer.from.Incarnation}
 	if said.incarnation >= uncounted {
 		said.incarnation = 0
 	}
@@ -164,7 +164,7 @@ func (g *Greeter) answer(conn net.Conn) error {
 		return err
 	}
 	self := g.Self()
-	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), revision: connRevision}); err != nil {
+	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), minorVersion: connMinorVersion}); err != nil {
 		return err
 	}
 	return g.admit(h.from, h.to)

@@ -32,7 +32,7 @@ type hello struct {
 	to    Identity // of the node that is meant; Cluster is from's
 	clock int64    // by which from decides, in Unix nanoseconds, as it says hello; 0 if it does not say
 
-	revision uint8 // up to which from reads connVersion; 0 if it does not say
+	minorVersion uint8 // up to which from reads what was added to connVersion; 0 if it does not say
 }
 
 const maxHello = 1 << 10 // bytes behind the preface and the length
@@ -40,8 +40,8 @@ const maxHello = 1 << 10 // bytes behind the preface and the length
 var errBadHello = errors.New("hello is damaged")
 
 // appendTo encodes h: the preface, the length of the rest in two bytes, the cluster and both incarnations
-// in eight bytes each, both ids behind their lengths in one byte, the clock in eight bytes, and the revision in one. Earlier
-// versions end before the clock or the revision. More may follow in later versions, and is ignored. All is little-endian.
+// in eight bytes each, both ids behind their lengths in one byte, the clock in eight bytes, and the minor version in one. Earlier
+// versions end before the clock or the minor version. More may follow in later versions, and is ignored. All is little-endian.
 func (h hello) appendTo(b []byte) ([]byte, error) {
 	if len(h.from.ID) > 255 || len(h.to.ID) > 255 {
 		return nil, fmt.Errorf("hello: ids %q and %q are not below 256 bytes", h.from.ID, h.to.ID)
@@ -53,7 +53,7 @@ func (h hello) appendTo(b []byte) ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, h.to.Incarnation)
 	b = append(append(b, byte(len(h.from.ID))), h.from.ID...)
 	b = append(append(b, byte(len(h.to.ID))), h.to.ID...)
-	return append(binary.LittleEndian.AppendUint64(b, uint64(h.clock)), h.revision), nil
+	return append(binary.LittleEndian.AppendUint64(b, uint64(h.clock)), h.minorVersion), nil
 }
 
 // readHello reads what follows the preface.
@@ -89,7 +89,7 @@ func readHello(r io.Reader) (h hello, err error) {
 		h.clock = int64(binary.LittleEndian.Uint64(b))
 	}
 	if len(b) > 8 {
-		h.revision = b[8]
+		h.minorVersion = b[8]
 	}
 	return h, nil
 }

@@ -9,7 +9,7 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 	want := hello{
 		from:  Identity{Cluster: 1<<63 + 7, ID: "weir-1", Incarnation: uncounted | 3},
 		to:    Identity{Cluster: 1<<63 + 7, ID: strings.Repeat("n", 255), Incarnation: 12},
-		clock: 1795372040123456789, revision: 7,
+		clock: 1795372040123456789, minorVersion: 7,
 	}
 	b, err := want.appendTo(nil)
 	if err != nil {
@@ -38,9 +38,9 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 	}
 	const oldest = 3*8 + 2 + 6 + 255 // bytes, without a clock
 	body := b[len(connPreface)+2:]
-	for _, older := range []int{oldest, oldest + 8} { // the latter without a revision
+	for _, older := range []int{oldest, oldest + 8} { // the latter without a minor version
 		want := want
-		if want.revision = 0; older == oldest {
+		if want.minorVersion = 0; older == oldest {
 			want.clock = 0
 		}
 		if got, err := readHello(strings.NewReader(string([]byte{byte(older), byte(older >> 8)}) + string(body[:older]))); err != nil || got != want {
@@ -57,8 +57,8 @@ func TestRevisionOfAPeer(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		for _, p := range c.nodes[0].router.table.Load().peers[1:] {
 			for _, c := range p.conns {
-				if c.mu.Lock(); c.revision != connRevision {
-					t.Errorf("%s reads revision %d, want %d", p.member.ID, c.revision, connRevision)
+				if c.mu.Lock(); c.minorVersion != connMinorVersion {
+					t.Errorf("%s reads minor version %d, want %d", p.member.ID, c.minorVersion, connMinorVersion)
 				}
 				c.mu.Unlock()
 			}

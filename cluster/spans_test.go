@@ -108,16 +108,16 @@ func TestFramesWithoutTraces(t *testing.T) {
 	const before = "04" + "0a00000000" + "0b40420f00" + "01" + "01000000" + "01" +
 		"0700000000000000" + "0000000000000000" + "0100" + "0a" + "80c0e285e368" + "02"
 	for name, tc := range map[string]struct {
-		revision uint8
-		span     *trace.SpanContext
-		want     string
+		minorVersion uint8
+		span         *trace.SpanContext
+		want         string
 	}{
-		"not traced":     {connRevision, nil, ""},
+		"not traced":     {connMinorVersion, nil, ""},
 		"an older peer":  {0, testSpan(1), ""},
-		"traced as well": {connRevision, testSpan(1), fmt.Sprintf("0d%031d1%015d101", 0, 0)},
+		"traced as well": {connMinorVersion, testSpan(1), fmt.Sprintf("0d%031d1%015d101", 0, 0)},
 	} {
 		c := healthyConn()
-		c.revision = tc.revision
+		c.minorVersion = tc.minorVersion
 		a := newTestCall()
 		a.sent, a.due, a.span = c.base, c.base.Add(time.Second), tc.span
 		k := take(ring.Key{Hi: 7}, 10, 1)
@@ -134,7 +134,7 @@ func TestFramesWithoutTraces(t *testing.T) {
 // The requests of a frame belong to the span that was named last before them.
 func TestRequestsOfSpans(t *testing.T) {
 	c := healthyConn()
-	c.revision = connRevision
+	c.minorVersion = connMinorVersion
 	spans := []*trace.SpanContext{nil, testSpan(1), testSpan(1), testSpan(2), nil, testSpan(3)}
 	spans[2] = spans[1]
 	for _, span := range spans {
