@@ -22,7 +22,7 @@ const (
 // Event is one thing that has happened, in words for people. The cluster passes it on, and knows nothing of what it says.
 type Event struct {
 	At                    time.Time
-	What, Target, Who     string
+	Kind, Target, Caller  string
 	Outcome, Tone, Reason string
 	Node                  string // the node that was asked, or has seen it
 }
@@ -45,7 +45,7 @@ func (q *inquiries) OtherEvents(ctx context.Context) (events []Event, silent []s
 			}
 			for _, e := range resp.GetEvents()[:min(len(resp.GetEvents()), maxEvents)] {
 				events = append(events, Event{
-					At: time.Unix(0, e.GetTime()), What: e.GetWhat(), Target: e.GetTarget(), Who: e.GetWho(), Outcome: e.GetOutcome(), Tone: e.GetTone(),
+					At: time.Unix(0, e.GetTime()), Kind: e.GetKind(), Target: e.GetTarget(), Caller: e.GetCaller(), Outcome: e.GetOutcome(), Tone: e.GetTone(),
 					Reason: e.GetReason(), Node: e.GetNode(),
 				})
 			}
@@ -68,7 +68,7 @@ func (q *inquiries) ListEvents(ctx context.Context, req *peerv1.ListEventsReques
 	events := q.events(ctx)
 	for _, e := range events[:min(len(events), maxEvents)] {
 		resp.Events = append(resp.Events, &peerv1.Event{
-			Time: e.At.UnixNano(), What: e.What, Target: e.Target, Who: e.Who, Outcome: e.Outcome, Tone: e.Tone, Reason: e.Reason, Node: e.Node,
+			Time: e.At.UnixNano(), Kind: e.Kind, Target: e.Target, Caller: e.Caller, Outcome: e.Outcome, Tone: e.Tone, Reason: e.Reason, Node: e.Node,
 		})
 	}
 	return resp, nil

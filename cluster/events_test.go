@@ -17,7 +17,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.alive[id].owners.events = func(context.Context) (all []Event) {
 				for i := range 2 * maxEvents {
-					all = append(all, Event{At: time.Unix(int64(i), 5), What: "Rule changed", Target: "posts", Who: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: id})
+					all = append(all, Event{At: time.Unix(int64(i), 5), Kind: "Rule changed", Target: "posts", Caller: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: id})
 				}
 				return all
 			}
@@ -27,7 +27,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 		if len(events) != 2*maxEvents || len(silent) != 0 {
 			t.Fatalf("%d events, silent %q", len(events), silent)
 		}
-		want := Event{At: time.Unix(7, 5), What: "Rule changed", Target: "posts", Who: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: "b"}
+		want := Event{At: time.Unix(7, 5), Kind: "Rule changed", Target: "posts", Caller: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: "b"}
 		if !slices.ContainsFunc(events, func(e Event) bool { at := e.At.Equal(want.At); e.At = want.At; return at && e == want }) {
 			t.Errorf("%+v is not among the events", want)
 		}

@@ -14,16 +14,16 @@ const (
 
 // VersionError says that this node does not read a version. It is for what is stored.
 type VersionError struct {
-	What       string // such as "view 7"
+	Subject    string // such as "view 7"
 	Got, Reads uint64 // the versions; 0 is one that is not given
 }
 
 // Error says what to do.
 func (e *VersionError) Error() string {
 	if e.Got > e.Reads {
-		return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: a newer version of weir has written it, install that one on this node", e.What, e.Got, e.Reads)
+		return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: a newer version of weir has written it, install that one on this node", e.Subject, e.Got, e.Reads)
 	}
-	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: an older version of weir has written it, start this node with that one", e.What, e.Got, e.Reads)
+	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: an older version of weir has written it, start this node with that one", e.Subject, e.Got, e.Reads)
 }
 
 // connVersionError says that another node speaks another version of the protocol between nodes.

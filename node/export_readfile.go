@@ -135,7 +135,7 @@ func parseExportLine(line []byte) (sum uint64, err error) {
 	case !isMark || err != nil:
 		return 0, errNoExport
 	case version != exportVersion:
-		return 0, &cluster.VersionError{What: "it", Got: version, Reads: exportVersion}
+		return 0, &cluster.VersionError{Subject: "it", Got: version, Reads: exportVersion}
 	}
 	if sum, err = strconv.ParseUint(hex, 16, 64); err != nil {
 		return 0, fmt.Errorf("it is damaged: its first line has no checksum, but %q; export again", hex)

@@ -20,8 +20,8 @@ const (
 // Event is one thing that has happened.
 type Event struct {
 	At time.Time
-	// What in words, of what, and the name of the caller that has asked for it, which is empty for what a node has seen.
-	What, Target, Who string
+	// Kind in words, of what, and the name of the caller that has asked for it, which is empty for what a node has seen.
+	Kind, Target, Caller string
 	// Outcome is that of a call, or "seen". Tone is good, busy or bad.
 	Outcome, Tone, Reason string
 	// Node is the one that was asked or has seen it.
@@ -73,9 +73,9 @@ func (s *Server) OwnEvents(ctx context.Context) []Event {
 }
 
 func auditEvent(e *weirv1.AuditEntry) Event {
-	v := Event{At: time.Unix(0, e.GetTime()), What: actionWord(e.GetAction()), Target: e.GetTarget(), Who: e.GetClient(), Outcome: e.GetOutcome(), Reason: e.GetReason(), Node: e.GetNode(), Tone: "good"}
-	if v.Who == "" {
-		v.Who = e.GetFrom()
+	v := Event{At: time.Unix(0, e.GetTime()), Kind: actionWord(e.GetAction()), Target: e.GetTarget(), Caller: e.GetClient(), Outcome: e.GetOutcome(), Reason: e.GetReason(), Node: e.GetNode(), Tone: "good"}
+	if v.Caller == "" {
+		v.Caller = e.GetFrom()
 	}
 	if v.Outcome != "OK" {
 		v.Tone = "bad"
@@ -91,7 +91,7 @@ func timeline(all []Event) []eventRow {
 	for _, e := range all {
 		same := -1
 		for i := len(rows) - 1; i >= 0 && e.At.Sub(rows[i].At) < sameWithin && same < 0; i-- {
-			if o := rows[i]; e.Who == "" && o.Who == "" && o.What == e.What && o.Target == e.Target && !slices.Contains(o.Nodes, e.Node) {
+			if o := rows[i]; e.Caller == "" && o.Caller == "" && o.Kind == e.Kind && o.Target == e.Target && !slices.Contains(o.Nodes, e.Node) {
 				same = i
 			}
 		}

@@ -54,7 +54,7 @@ func (s *seen) lookAtProblems(now time.Time, problems []Problem) {
 		}
 		c.missing = 0
 		if c.looks++; c.looks == beginsAfter {
-			s.add(Event{At: c.since, What: "Problem began", Target: subject, Tone: "bad", Reason: clipped(p.Text)})
+			s.add(Event{At: c.since, Kind: "Problem began", Target: subject, Tone: "bad", Reason: clipped(p.Text)})
 		}
 	}
 	for subject, c := range s.problems {
@@ -68,7 +68,7 @@ func (s *seen) lookAtProblems(now time.Time, problems []Problem) {
 			delete(s.problems, subject)
 		}
 		if c.missing == endsAfter {
-			s.add(Event{At: c.until, What: "Problem ended", Target: subject, Tone: "good", Reason: "it lasted " + formatSpan(c.until.Sub(c.since))})
+			s.add(Event{At: c.until, Kind: "Problem ended", Target: subject, Tone: "good", Reason: "it lasted " + formatSpan(c.until.Sub(c.since))})
 		}
 	}
 }

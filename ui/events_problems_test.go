@@ -20,7 +20,7 @@ func TestProblemsAreEvents(t *testing.T) {
 	got := func() string {
 		var all []string
 		for _, e := range s.list() {
-			all = append(all, fmt.Sprintf("%d %s: %s, %s", e.At.Unix(), e.What, e.Target, e.Reason))
+			all = append(all, fmt.Sprintf("%d %s: %s, %s", e.At.Unix(), e.Kind, e.Target, e.Reason))
 		}
 		return strings.Join(all, "; ")
 	}

@@ -39,7 +39,7 @@ func (s *seen) look(now time.Time, states []State) {
 	defer s.mu.Unlock()
 	next := make(map[string]State)
 	add := func(what, target, tone, reason string) {
-		s.add(Event{At: now, What: what, Target: target, Tone: tone, Reason: reason})
+		s.add(Event{At: now, Kind: what, Target: target, Tone: tone, Reason: reason})
 	}
 	for _, n := range states {
 		next[n.ID] = n

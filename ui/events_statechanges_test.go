@@ -17,7 +17,7 @@ func TestSeen(t *testing.T) {
 	look(4, State{"a", "ready", "good", 2}, State{"b", "joining", "busy", 2})
 	var got []string
 	for _, e := range s.list() {
-		got = append(got, e.What+" "+e.Target)
+		got = append(got, e.Kind+" "+e.Target)
 	}
 	if want := []string{"Node unreachable b", "Node gone b", "Node joining b", "Node restarted a"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -12,17 +12,17 @@ import (
 func TestTimeline(t *testing.T) {
 	at := time.Unix(1000, 0)
 	seen := func(second int, node, what, target string) Event {
-		return Event{At: at.Add(time.Duration(second) * time.Second), Node: node, What: what, Target: target, Outcome: "seen"}
+		return Event{At: at.Add(time.Duration(second) * time.Second), Node: node, Kind: what, Target: target, Outcome: "seen"}
 	}
 	asked := func(second int, node, what string) Event {
-		return Event{At: at.Add(time.Duration(second) * time.Second), Node: node, What: what, Target: "posts", Who: "ana", Outcome: "OK"}
+		return Event{At: at.Add(time.Duration(second) * time.Second), Node: node, Kind: what, Target: "posts", Caller: "ana", Outcome: "OK"}
 	}
 	var got []string
 	for _, row := range timeline([]Event{
 		seen(3, "b", "Node unreachable", "c"), seen(2, "a", "Node unreachable", "c"), seen(20, "a", "Node unreachable", "c"), seen(3, "a", "Node gone", "c"),
 		asked(1, "a", "Rule changed"), asked(2, "b", "Rule changed"), seen(21, "a", "Node unreachable", "c"),
 	}) {
-		got = append(got, fmt.Sprintf("%d %s %s", row.At.Unix()-1000, row.What, strings.Join(row.Nodes, "+")))
+		got = append(got, fmt.Sprintf("%d %s %s", row.At.Unix()-1000, row.Kind, strings.Join(row.Nodes, "+")))
 	}
 	want := []string{"21 Node unreachable a", "20 Node unreachable a", "3 Node gone a", "2 Rule changed b", "2 Node unreachable a+b", "1 Rule changed a"}
 	slices.Sort(got)

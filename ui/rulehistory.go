@@ -140,7 +140,7 @@ type historyBody struct {
 // historyRow is a revision with the caller that made it.
 type historyRow struct {
 	ruleRevision
-	Who, How string
+	Caller, Action string
 }
 
 // showHistory lists the revisions. The caller reads the rules of all domains, as the list of rules checks.
@@ -160,7 +160,7 @@ func (s *Server) showHistory(w http.ResponseWriter, r *http.Request) {
 	for _, revision := range revisions {
 		row := historyRow{ruleRevision: revision}
 		if e := authors[revision.Revision]; e != nil {
-			row.Who, row.How = cmp.Or(e.GetClient(), e.GetFrom()), actionWord(e.GetAction())+" "+e.GetTarget()
+			row.Caller, row.Action = cmp.Or(e.GetClient(), e.GetFrom()), actionWord(e.GetAction())+" "+e.GetTarget()
 		}
 		body.Revisions = append(body.Revisions, row)
 	}

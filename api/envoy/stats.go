@@ -77,8 +77,8 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 		}, []string{"err_type"}),
 		excesses: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_envoy_excess_total",
-			Help: "Requests of Envoy with something beyond the bounds that were answered all the same, by what it was: value (shortened), key (given twice; the first counts), hits or cost (counted as over the limit), limit (that of the file counts), entries (the first ones count), descriptors or limits (the request is over its limit, and nothing of it counts).",
-		}, []string{"what"}),
+			Help: "Requests of Envoy with something beyond the bounds that were answered all the same, by kind: value (shortened), key (given twice; the first counts), hits or cost (counted as over the limit), limit (that of the file counts), entries (the first ones count), descriptors or limits (the request is over its limit, and nothing of it counts).",
+		}, []string{"kind"}),
 		globalShadow: f.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimit_service_global_shadow_mode",
 			Help: "Requests of Envoy that were over a limit and allowed because of --rls-shadow.",
@@ -86,8 +86,8 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 		near:   near,
 		byName: make(map[string]*limitStat),
 	}
-	for _, what := range []string{"value", "key", "hits", "cost", "limit", "entries", "descriptors", "limits"} {
-		s.excesses.WithLabelValues(what) // shown from the beginning
+	for _, kind := range []string{"value", "key", "hits", "cost", "limit", "entries", "descriptors", "limits"} {
+		s.excesses.WithLabelValues(kind) // shown from the beginning
 	}
 	r.MustRegister(s)
 	return s

@@ -280,7 +280,7 @@ func otherState(head []byte) error {
 	if _, err := fmt.Sscanf(string(head), stateMark+"%d ", &version); err != nil {
 		return fmt.Errorf("it does not begin with %q, so weir has not written it", stateMark)
 	}
-	return &cluster.VersionError{What: "it", Got: version, Reads: stateVersion}
+	return &cluster.VersionError{Subject: "it", Got: version, Reads: stateVersion}
 }
 
 // parseState reads the content of the file.

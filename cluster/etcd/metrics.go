@@ -44,10 +44,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_etcd_lists_total",
 			Help: "Times that this node has read all keys of the cluster from etcd, by reason.",
-		}, []string{"why"}),
+		}, []string{"reason"}),
 	}
-	for _, why := range []string{listFirst, listScheduled, listCut, listCompacted, listFailed} {
-		m.lists.WithLabelValues(why)
+	for _, reason := range []string{listFirst, listScheduled, listCut, listCompacted, listFailed} {
+		m.lists.WithLabelValues(reason)
 	}
 	if reg == nil {
 		return m, nil

@@ -114,7 +114,7 @@ func complete(p cluster.Params) cluster.Params {
 // checkParams refuses what this software cannot run with.
 func checkParams(p cluster.Params) error {
 	if p.Format != cluster.Format {
-		return fmt.Errorf("format: %w", &cluster.VersionError{What: "the cluster", Got: uint64(max(0, p.Format)), Reads: cluster.Format})
+		return fmt.Errorf("format: %w", &cluster.VersionError{Subject: "the cluster", Got: uint64(max(0, p.Format)), Reads: cluster.Format})
 	}
 	if err := p.Ring.Validate(); err != nil {
 		return err

@@ -284,12 +284,12 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When, in Unix nanoseconds.
 	Time int64 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
-	// What, such as "Rule changed".
-	What string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	// What has happened, such as "Rule changed".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of what, such as the name of a rule.
 	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	// The caller that has asked for it. Empty for what the node has seen.
-	Who string `protobuf:"bytes,4,opt,name=who,proto3" json:"who,omitempty"`
+	Caller string `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
 	// "OK", the name of the call's status, or "seen".
 	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// How good that is: "good", "busy" or "bad".
@@ -339,9 +339,9 @@ func (x *Event) GetTime() int64 {
 	return 0
 }
 
-func (x *Event) GetWhat() string {
+func (x *Event) GetKind() string {
 	if x != nil {
-		return x.What
+		return x.Kind
 	}
 	return ""
 }
@@ -353,9 +353,9 @@ func (x *Event) GetTarget() string {
 	return ""
 }
 
-func (x *Event) GetWho() string {
+func (x *Event) GetCaller() string {
 	if x != nil {
-		return x.Who
+		return x.Caller
 	}
 	return ""
 }

@@ -42,7 +42,7 @@ The exit code is 0 if the nodes are enough, 1 if --nodes says too few, and 2 on 
 			}
 			plan, err := sizing.For(l)
 			if problem, ok := errors.AsType[*sizing.Problem](err); ok {
-				return usageError(cmd, "--%s: %s", problem.Field, problem.Why)
+				return usageError(cmd, "--%s: %s", problem.Field, problem.Reason)
 			}
 			if err := a.printReport(asJSON, plan, formatPlan(plan)); err != nil {
 				return err

@@ -78,7 +78,7 @@ func formatMachines(out *strings.Builder, r *backtest.RuleSuggestion) {
 		for _, s := range m.Signs {
 			signs = append(signs, string(s))
 		}
-		table.row(m.Lines, m.Need, printable(m.Key), strings.Join(signs, ","), strings.Join(m.Why, "; "))
+		table.row(m.Lines, m.Need, printable(m.Key), strings.Join(signs, ","), strings.Join(m.Reasons, "; "))
 	}
 	table.flush()
 	if more := r.MachineKeys - most; more > 0 {

@@ -149,17 +149,17 @@ func (c *chooser) explain(is, other candidate, each int, machines []*keyStats) L
 	}
 	window := WindowText(m.window)
 	if m.rate == 0 {
-		s.Why = append(s.Why, fmt.Sprintf("%s need at most %d in %s.", c.allBut(each), is.need, window))
+		s.Reasons = append(s.Reasons, fmt.Sprintf("%s need at most %d in %s.", c.allBut(each), is.need, window))
 	} else {
-		s.Why = append(s.Why, fmt.Sprintf("%s need a burst of at most %d at a rate of %d in %s.", c.allBut(each), is.need, m.rate, window))
+		s.Reasons = append(s.Reasons, fmt.Sprintf("%s need a burst of at most %d at a rate of %d in %s.", c.allBut(each), is.need, m.rate, window))
 	}
 	touches := "none"
 	if s.Touched > 0 {
 		touches = fmt.Sprintf("at most %d", s.Touched)
 	}
-	s.Why = append(s.Why, fmt.Sprintf("It touches %s of them, and %d of %d keys taken for machines.", touches, s.MachinesTouched, len(machines)))
+	s.Reasons = append(s.Reasons, fmt.Sprintf("It touches %s of them, and %d of %d keys taken for machines.", touches, s.MachinesTouched, len(machines)))
 	if other.valid {
-		s.Why = append(s.Why, fmt.Sprintf("In ten windows it allows a key about %d tokens; a %s that touches no more keys would allow %d.",
+		s.Reasons = append(s.Reasons, fmt.Sprintf("In ten windows it allows a key about %d tokens; a %s that touches no more keys would allow %d.",
 			is.most, c.measures[other.measure].limit.Algorithm, other.most))
 	}
 	return s

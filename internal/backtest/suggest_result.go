@@ -61,8 +61,8 @@ type LimitSuggestion struct {
 	MachinesTouched int `json:"machines_touched"`
 	// BurstNeeds is what a token bucket of each rate needs.
 	BurstNeeds []BurstNeed `json:"bursts"`
-	// Why is for people, a sentence each.
-	Why []string `json:"why"`
+	// Reasons are for people, a sentence each.
+	Reasons []string `json:"reasons"`
 }
 
 // Telling returns BurstNeeds up to the rate above which a higher one makes no difference.

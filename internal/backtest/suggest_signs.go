@@ -119,21 +119,21 @@ type Machine struct {
 	Key   string `json:"key"`
 	Lines int64  `json:"lines"`
 	// Need is what it would have needed of a sliding window, in tokens: the first of the windows of the limits.
-	Need  int64    `json:"need"`
-	Signs []Sign   `json:"signs"`
-	Why   []string `json:"why"` // a text for each sign
+	Need    int64    `json:"need"`
+	Signs   []Sign   `json:"signs"`
+	Reasons []string `json:"reasons"` // a text for each sign
 }
 
 // machine says why a key is one.
 func (k *keyStats) machine(measure int, typical int64) Machine {
 	m := Machine{Key: k.text, Lines: k.lines, Need: k.measured[measure].need, Signs: k.signs}
 	for _, s := range k.signs {
-		m.Why = append(m.Why, k.why(s, m.Need, typical))
+		m.Reasons = append(m.Reasons, k.reason(s, m.Need, typical))
 	}
 	return m
 }
 
-func (k *keyStats) why(s Sign, need, typical int64) string {
+func (k *keyStats) reason(s Sign, need, typical int64) string {
 	switch s {
 	case ByAgent:
 		return fmt.Sprintf("agent %q in %s of its lines", k.agent, shareText(k.programs, k.lines))

@@ -147,7 +147,7 @@ func (s *Suggestion) troubles() (all []string) {
 // Reasons are the sentences about a rule: why its limits are as they are, and its notes.
 func (r *RuleSuggestion) Reasons() (all []string) {
 	for _, l := range r.Limits {
-		all = append(all, l.Why...)
+		all = append(all, l.Reasons...)
 	}
 	return append(all, r.Notes...)
 }

@@ -58,11 +58,11 @@ type Plan struct {
 
 // Problem says that a field of a Load has a value that no cluster can have.
 type Problem struct {
-	Field string // in lower case
-	Why   string // with the value
+	Field  string // in lower case
+	Reason string // with the value
 }
 
-func (p *Problem) Error() string { return p.Field + ": " + p.Why }
+func (p *Problem) Error() string { return p.Field + ": " + p.Reason }
 
 // For returns what a cluster needs. The error is a *Problem.
 func For(l Load) (Plan, error) {
