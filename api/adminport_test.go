@@ -219,8 +219,8 @@ func TestHealthDetailsAtEachPort(t *testing.T) {
 		if h.GetNodeId() != "a" || h.GetIncarnation() != 7 || !h.GetReady() || h.GetCluster() == "" {
 			t.Errorf("port %d: %v", port, h)
 		}
-		details := len(h.GetReasons()) > 0 && h.GetVersion() != "" && h.GetRuleRevision() != "" && h.GetCounters() > 0 && h.GetView() > 0 && len(h.GetMembers()) > 0
-		none := len(h.GetReasons()) == 0 && h.GetVersion() == "" && h.GetRuleRevision() == "" && h.GetCounters() == 0 && h.GetView() == 0 && len(h.GetMembers()) == 0
+		details := len(h.GetReasons()) > 0 && h.GetVersion() != "" && h.GetRulesHash() != "" && h.GetCounters() > 0 && h.GetView() > 0 && len(h.GetMembers()) > 0
+		none := len(h.GetReasons()) == 0 && h.GetVersion() == "" && h.GetRulesHash() == "" && h.GetCounters() == 0 && h.GetView() == 0 && len(h.GetMembers()) == 0
 		if details != want.details || none == want.details {
 			t.Errorf("port %d: %v", port, h)
 		}

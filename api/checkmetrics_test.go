@@ -61,8 +61,8 @@ weir_check_errors_total{api="envoy",code="InvalidArgument"} 1
 weir_check_errors_total{api="stream",code="InvalidArgument"} 1
 weir_rule_limits_total{domain="default",result="allowed",rule="secret-rule"} 3
 weir_rule_limits_total{domain="default",result="denied",rule="secret-rule"} 3
-weir_rule_limits_total{domain="default",result="unanswered",rule="mute"} 2
-weir_rule_limits_total{domain="default",result="unanswered",rule="secret-rule"} 0
+weir_rule_limits_total{domain="default",result="undecided",rule="mute"} 2
+weir_rule_limits_total{domain="default",result="undecided",rule="secret-rule"} 0
 weir_rule_limits_total{domain="default",result="would_deny",rule="tried"} 1
 `
 

@@ -175,7 +175,7 @@ func attributesOf(m *rules.Match) []string {
 func denialReason(t *shard.Take) weirv1.DenialReason {
 	switch capacity := t.Limit.Capacity(); {
 	case !check.Answered(t):
-		return weirv1.DenialReason_DENIAL_REASON_UNANSWERED
+		return weirv1.DenialReason_DENIAL_REASON_UNDECIDED
 	case capacity == 0:
 		return weirv1.DenialReason_DENIAL_REASON_BLOCKED
 	case t.Cost > capacity:

@@ -177,11 +177,11 @@ func TestSemantics(t *testing.T) {
 func TestFailurePolicies(t *testing.T) {
 	f := newFixture(t, semanticsRules)
 	f.silent = func(take shard.Take) bool { return take.OnFailure == shard.FailClosed }
-	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s unanswered [shut denied left 0] [shared allowed"; !strings.HasPrefix(got, want) {
+	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s undecided [shut denied left 0] [shared allowed"; !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	f.silent = func(shard.Take) bool { return true }
-	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s unanswered [shut denied left 0] [shared allowed left 0]"; got != want {
+	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s undecided [shut denied left 0] [shared allowed left 0]"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	f = newFixture(t, strings.ReplaceAll(semanticsRules, "on_failure: deny", "on_failure: local"))

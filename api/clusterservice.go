@@ -54,7 +54,7 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 			byID[n.ID] = node
 		}
 		node.Address, node.Incarnation = n.Address, n.Incarnation
-		node.State, node.Version, node.RuleRevision = wireState[n.State], n.Version, n.RuleRevision
+		node.State, node.Version, node.RulesHash = wireState[n.State], n.Version, n.RulesHash
 		if s.port != PublicPort {
 			node.AdminAddress = n.Admin
 		}

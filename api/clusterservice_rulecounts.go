@@ -30,7 +30,7 @@ func (s clusterServer) GetRuleCounts(ctx context.Context, req *weirv1.GetRuleCou
 	counts := s.checks.CountsOf(state.Set, rule.Rank())
 	return &weirv1.GetRuleCountsResponse{
 		NodeId: self.ID, Incarnation: self.Incarnation, Revision: state.RuleRevision(domain, rule.ID),
-		Allowed: counts.Allowed, Denied: counts.Denied, WouldDeny: counts.WouldDeny, Unanswered: counts.Unanswered,
+		Allowed: counts.Allowed, Denied: counts.Denied, WouldDeny: counts.WouldDeny, Undecided: counts.Undecided,
 		LimitsPerCheck: uint32(len(rule.Limits) * max(1, len(rule.Per))),
 	}, nil
 }

@@ -58,7 +58,7 @@ func TestRuleCountsOfUndecidedChecks(t *testing.T) {
 	f.silent = func(shard.Take) bool { return true }
 	f.check(t, "user=alice endpoint=/all")
 	got, err := weirv1.NewClusterClient(f.dial(t)).GetRuleCounts(t.Context(), &weirv1.GetRuleCountsRequest{RuleId: "all"})
-	if err != nil || got.GetUnanswered() != 1 || got.GetAllowed() != 0 {
+	if err != nil || got.GetUndecided() != 1 || got.GetAllowed() != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -48,20 +48,20 @@ func TestGetHealthStatus(t *testing.T) {
 		}
 		return fmt.Sprintf("%s %d %s ready %t degraded %t %q view %d %q etcd %t rules %s %d counters %d",
 			h.GetNodeId(), h.GetIncarnation(), h.GetVersion(), h.GetReady(), h.GetDegraded(), h.GetReasons(),
-			h.GetView(), members, h.GetEtcdReachable(), h.GetRuleRevision(), h.GetRuleCount(), h.GetCounters())
+			h.GetView(), members, h.GetEtcdReachable(), h.GetRulesHash(), h.GetRuleCount(), h.GetCounters())
 	}
 
-	revision := f.status.Set.Revision()
+	hash := f.status.Set.Hash()
 	f.status.Node = cluster.Node{ID: "a", Incarnation: 7, Version: "v1"}
 	f.status.Faults = []string{"one thing.", "another."}
-	want := fmt.Sprintf(`a 7 v1 ready false degraded true ["one thing." "another."] view 0 [] etcd false rules %s 2 counters 0`, revision)
+	want := fmt.Sprintf(`a 7 v1 ready false degraded true ["one thing." "another."] view 0 [] etcd false rules %s 2 counters 0`, hash)
 	if got := health(); got != want {
 		t.Errorf("before the first view\ngot  %s\nwant %s", got, want)
 	}
 
 	f.status.Current, f.status.Reached, f.status.Faults = newView(t, 5, "a", "b"), []string{"a"}, nil
 	f.status.IsReady, f.status.Etcd, f.status.Count = true, true, 9
-	want = fmt.Sprintf(`a 7 v1 ready true degraded false [] view 5 ["a a:1 1 true" "b b:1 2 false"] etcd true rules %s 2 counters 9`, revision)
+	want = fmt.Sprintf(`a 7 v1 ready true degraded false [] view 5 ["a a:1 1 true" "b b:1 2 false"] etcd true rules %s 2 counters 9`, hash)
 	if got := health(); got != want {
 		t.Errorf("in a view\ngot  %s\nwant %s", got, want)
 	}
@@ -133,7 +133,7 @@ func TestListNodes(t *testing.T) {
 		for _, n := range resp.GetNodes() {
 			state := strings.TrimPrefix(n.GetState().String(), "NODE_STATE_")
 			fmt.Fprintf(&b, "%s %s %d %s %q %q member %t reachable %t %d\n", n.GetId(), n.GetAddress(), n.GetIncarnation(), state,
-				n.GetVersion(), n.GetRuleRevision(), n.GetMember(), n.GetReachable(), n.GetPartitions())
+				n.GetVersion(), n.GetRulesHash(), n.GetMember(), n.GetReachable(), n.GetPartitions())
 			if want := map[bool]string{true: "node a does not reach it at n:1 (refused); not reported to reach it at n:1: b"}[n.GetId() == "n"]; n.GetUnreached() != want {
 				t.Errorf("%s: unreached is %q, want %q", n.GetId(), n.GetUnreached(), want)
 			}
@@ -144,9 +144,9 @@ func TestListNodes(t *testing.T) {
 	f.status.Node = cluster.Node{ID: "n"}
 	f.status.Cut = []cluster.Unreached{{Node: cluster.Node{ID: "n", Address: "n:1"}, By: []cluster.Lack{{By: "a", Reason: "refused"}, {By: "b"}}}}
 	f.status.Registered = []cluster.Node{
-		{ID: "a", Address: "a:2", Incarnation: 8, State: cluster.Ready, Version: "v2", RuleRevision: "r2"}, // restarted elsewhere
-		{ID: "m", Address: "m:1", Incarnation: 1, State: "later", Version: "v9", RuleRevision: "r9"},       // of a later version
-		{ID: "n", Address: "n:1", Incarnation: 1, State: cluster.Joining, Version: "v1", RuleRevision: "r1"},
+		{ID: "a", Address: "a:2", Incarnation: 8, State: cluster.Ready, Version: "v2", RulesHash: "r2"}, // restarted elsewhere
+		{ID: "m", Address: "m:1", Incarnation: 1, State: "later", Version: "v9", RulesHash: "r9"},       // of a later version
+		{ID: "n", Address: "n:1", Incarnation: 1, State: cluster.Joining, Version: "v1", RulesHash: "r1"},
 	}
 	waiting := "m m:1 1 UNSPECIFIED \"v9\" \"r9\" member false reachable false 0\n" +
 		"n n:1 1 JOINING \"v1\" \"r1\" member false reachable true 0\n"

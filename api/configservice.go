@@ -136,7 +136,7 @@ func (s *ConfigServer) DeleteRateLimit(ctx context.Context, req *weirv1.DeleteRa
 	case err != nil:
 		return nil, err
 	}
-	return &weirv1.DeleteRateLimitResponse{Revision: next.Revision, RuleRevision: next.Set.Revision()}, nil
+	return &weirv1.DeleteRateLimitResponse{Revision: next.Revision, RulesHash: next.Set.Hash()}, nil
 }
 
 // GetRateLimit implements weirv1.RateLimiterConfigServer.
@@ -181,7 +181,7 @@ func (s *ConfigServer) ListRateLimits(ctx context.Context, req *weirv1.ListRateL
 		}
 	}
 	slices.SortFunc(left, func(a, b *rules.Rule) int { return compareNames(nameOf(a), nameOf(b)) })
-	resp := &weirv1.ListRateLimitsResponse{Revision: state.Revision, RuleRevision: state.Set.Revision()}
+	resp := &weirv1.ListRateLimitsResponse{Revision: state.Revision, RulesHash: state.Set.Hash()}
 	bytes := 0
 	for i, r := range left {
 		if i == size || bytes > maxPageBytes {
@@ -239,7 +239,7 @@ func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesReq
 	if err != nil {
 		return nil, err
 	}
-	resp := &weirv1.ApplyRulesResponse{Revision: next.Revision, RuleRevision: next.Set.Revision(), Changed: next != old}
+	resp := &weirv1.ApplyRulesResponse{Revision: next.Revision, RulesHash: next.Set.Hash(), Changed: next != old}
 	if req.GetDryRun() {
 		resp.Revision = old.Revision
 	}
@@ -337,7 +337,7 @@ func (s *ConfigServer) watch(ctx context.Context, req *weirv1.WatchRulesRequest,
 		changed := s.changed
 		s.mu.Unlock()
 		state := s.store.State()
-		if first || state.Revision != sent.Revision || state.Set.Revision() != sent.Set.Revision() {
+		if first || state.Revision != sent.Revision || state.Set.Hash() != sent.Set.Hash() {
 			if err := sendState(send, req.GetDomain(), sent, state); err != nil {
 				return err
 			}
@@ -375,7 +375,7 @@ func (s *ConfigServer) removeWatcher() {
 // size.
 func sendState(send func(*weirv1.WatchRulesResponse) error, domain string, old, next *rules.State) error {
 	newMessage := func() *weirv1.WatchRulesResponse {
-		return &weirv1.WatchRulesResponse{Revision: next.Revision, RuleRevision: next.Set.Revision()}
+		return &weirv1.WatchRulesResponse{Revision: next.Revision, RulesHash: next.Set.Hash()}
 	}
 	message, bytes := newMessage(), 0
 	add := func(size int) error { // sends what is full

@@ -46,15 +46,15 @@ func readRateLimit(r *weirv1.RateLimit) (domain string, spec rules.Spec, err err
 // sameRule reports whether two forms of a rule, as a read returns them both, decide
 // alike.
 func sameRule(domain string, a, b rules.Spec) bool {
-	var revisions [2]string
+	var hashes [2]string
 	for i, spec := range []rules.Spec{a, b} {
 		set, err := rules.Compile("rules", []rules.Document{{Domain: domain, Rules: []rules.Spec{spec}}})
 		if err != nil {
 			return false
 		}
-		revisions[i] = set.Revision()
+		hashes[i] = set.Hash()
 	}
-	return revisions[0] == revisions[1]
+	return hashes[0] == hashes[1]
 }
 
 // simpleField returns a field of the simple form that is set, or nothing.

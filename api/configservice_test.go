@@ -163,7 +163,7 @@ func TestConfigOneByOne(t *testing.T) {
 	_, err = c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full", Revision: 3})
 	f.isStatus(t, "delete at an older revision", err, codes.Aborted, `another caller has changed the rules meanwhile: "full" in domain "d" is at revision 15, not 3`)
 	deleted, err := c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full", Revision: 15})
-	if err != nil || deleted.GetRevision() != 16 || deleted.GetRuleRevision() != f.config.store.State().Set.Revision() {
+	if err != nil || deleted.GetRevision() != 16 || deleted.GetRulesHash() != f.config.store.State().Set.Hash() {
 		t.Errorf("delete: %v, %v", deleted, err)
 	}
 	_, err = c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full"})
@@ -394,8 +394,8 @@ func TestApplyRules(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("apply %v:\n got %s\nwant %s", tc.req, got, tc.want)
 		}
-		if now := f.config.store.State().Set.Revision(); err == nil && !tc.req.GetDryRun() && now != resp.GetRuleRevision() {
-			t.Errorf("apply %v: revision %s, but %s is in force", tc.req, resp.GetRuleRevision(), now)
+		if now := f.config.store.State().Set.Hash(); err == nil && !tc.req.GetDryRun() && now != resp.GetRulesHash() {
+			t.Errorf("apply %v: hash %s, but %s is in force", tc.req, resp.GetRulesHash(), now)
 		}
 	}
 }

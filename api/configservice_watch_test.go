@@ -69,7 +69,7 @@ func TestWatchRules(t *testing.T) {
 	expect := func(stream weirv1.RateLimiterConfig_WatchRulesClient, want string) {
 		t.Helper()
 		m, err := stream.Recv()
-		if err != nil || briefWatch(m) != want || m.GetRuleRevision() != f.config.store.State().Set.Revision() {
+		if err != nil || briefWatch(m) != want || m.GetRulesHash() != f.config.store.State().Set.Hash() {
 			t.Errorf("got %s, %v, want %s", briefWatch(m), err, want)
 		}
 	}

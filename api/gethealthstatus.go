@@ -29,7 +29,7 @@ func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 		Degraded:      len(problems) > 0,
 		Reasons:       problems,
 		EtcdReachable: s.status.EtcdReachable(),
-		RuleRevision:  set.Revision(),
+		RulesHash:     set.Hash(),
 		RuleCount:     uint32(set.Len()),
 		Counters:      uint64(s.status.Counters()),
 		Cluster:       s.status.Cluster(),

@@ -122,7 +122,7 @@ func TestFailOpenHasNoHeaders(t *testing.T) {
 		const both = `{"identifier":"a","identifier_type":"user","endpoint":"/both","tokens_requested":3}`
 		code, lines, body := ask(t, conn, "/v1/check", both)
 		if code != okStatus || len(lines) > 0 || !strings.Contains(body, "SOURCE_FAIL_OPEN") {
-			t.Errorf("partly unanswered: %s %q %s", code, lines, body)
+			t.Errorf("partly undecided: %s %q %s", code, lines, body)
 		}
 		// A node that does answer may still deny.
 		code, lines, _ = ask(t, conn, "/v1/check", both)

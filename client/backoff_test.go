@@ -51,7 +51,7 @@ func TestRetryAfter(t *testing.T) {
 		{context.Canceled, 0, false},
 		{denied(3 * time.Second), 3 * time.Second, true},
 		{fmt.Errorf("wrapped: %w", denied(1)), 1, true},
-		{reason(weirv1.DenialReason_DENIAL_REASON_UNANSWERED), 0, true},
+		{reason(weirv1.DenialReason_DENIAL_REASON_UNDECIDED), 0, true},
 		{reason(weirv1.DenialReason_DENIAL_REASON_BLOCKED), 0, false},
 		{reason(weirv1.DenialReason_DENIAL_REASON_COST_ABOVE_LIMIT), 0, false},
 		{statusError(codes.ResourceExhausted), 0, true},

@@ -250,7 +250,7 @@ func TestNoNodeAnswers(t *testing.T) {
 		}
 		yes := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
 		no := &weirv1.RateLimitResponse{
-			Source: weirv1.Source_SOURCE_FAIL_CLOSED, DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
+			Source: weirv1.Source_SOURCE_FAIL_CLOSED, DenialReason: weirv1.DenialReason_DENIAL_REASON_UNDECIDED.Enum(),
 		}
 		ask(open, client.DefaultTimeout, yes)
 		ask(closed, 30*time.Millisecond, no)

@@ -34,7 +34,7 @@ func (e *DeniedError) RetryAfter() (wait time.Duration, ok bool) {
 	case e.Answer.GetRetryAfter() != nil:
 		return e.Answer.GetRetryAfter().AsDuration(), true
 	}
-	return 0, e.Answer.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_UNANSWERED
+	return 0, e.Answer.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_UNDECIDED
 }
 
 // Error says who has denied, and until when.

@@ -45,7 +45,7 @@ func clientAnswer(failClosed bool) *weirv1.RateLimitResponse {
 	if failClosed {
 		return &weirv1.RateLimitResponse{
 			Source:       weirv1.Source_SOURCE_FAIL_CLOSED,
-			DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
+			DenialReason: weirv1.DenialReason_DENIAL_REASON_UNDECIDED.Enum(),
 		}
 	}
 	return &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}

@@ -247,9 +247,9 @@ func TestWaitObeysItsContext(t *testing.T) {
 
 // While no node decides, Wait checks again; a deadline ends that.
 func TestWaitWhileNoNodeDecides(t *testing.T) {
-	unanswered := &weirv1.RateLimitResponse{DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum()}
+	undecided := &weirv1.RateLimitResponse{DenialReason: weirv1.DenialReason_DENIAL_REASON_UNDECIDED.Enum()}
 	for name, fail := range map[string]func() (*weirv1.RateLimitResponse, error){
-		"fail closed": func() (*weirv1.RateLimitResponse, error) { return unanswered, nil },
+		"fail closed": func() (*weirv1.RateLimitResponse, error) { return undecided, nil },
 		"overloaded": func() (*weirv1.RateLimitResponse, error) {
 			return nil, status.Error(codes.ResourceExhausted, "overloaded")
 		},

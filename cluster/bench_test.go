@@ -69,7 +69,7 @@ func forward(b *testing.B, callers int, tracer trace.Tracer, share float64) {
 				span.End()
 			}
 			if groups[0].Takes[0].Source != shard.Owner {
-				b.Error("unanswered")
+				b.Error("undecided")
 				return
 			}
 		}
@@ -128,8 +128,8 @@ func BenchmarkHot(b *testing.B) {
 				for pb.Next() {
 					groups[0].Takes[0] = take(ring.Key{}, limit, 1)
 					r.Decide(context.Background(), groups)
-					if groups[0].Takes[0].Source == shard.Unanswered {
-						b.Error("unanswered")
+					if groups[0].Takes[0].Source == shard.Undecided {
+						b.Error("undecided")
 						return
 					}
 				}

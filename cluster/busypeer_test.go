@@ -14,7 +14,7 @@ import (
 
 // outcomes counts takes by source, and those whose group was allowed undecided.
 type outcomes struct {
-	owner, overloaded, unanswered, through atomic.Int64
+	owner, overloaded, undecided, through atomic.Int64
 }
 
 func (o *outcomes) add(groups []shard.Group) {
@@ -27,7 +27,7 @@ func (o *outcomes) add(groups []shard.Group) {
 			case shard.Overloaded:
 				o.overloaded.Add(1)
 			default:
-				o.unanswered.Add(1)
+				o.undecided.Add(1)
 			}
 			if groups[i].Allowed {
 				o.through.Add(1)
@@ -72,7 +72,7 @@ func TestOverloadIsNotFailOpen(t *testing.T) {
 			c.flood(10, 20*time.Millisecond) // 1000 at a time: the pace becomes known
 			const while = 200 * time.Millisecond
 			o := c.flood(200, while)
-			if n := o.unanswered.Load(); n != 0 || o.through.Load() != 0 {
+			if n := o.undecided.Load(); n != 0 || o.through.Load() != 0 {
 				t.Errorf("%v each: %d late, %d allowed undecided, %d answered, %d refused", perTake, n, o.through.Load(), o.owner.Load(), o.overloaded.Load())
 			}
 			if n := o.overloaded.Load(); n == 0 {
@@ -102,11 +102,11 @@ func TestStalledOwnerIsNoOverload(t *testing.T) {
 		}
 		start := time.Now()
 		c.nodes[0].router.Decide(t.Context(), groups)
-		if took := time.Since(start); groups[0].Takes[0].Source != shard.Unanswered || took != 0 {
+		if took := time.Since(start); groups[0].Takes[0].Source != shard.Undecided || took != 0 {
 			t.Errorf("%+v after %v", groups[0], took)
 		}
-		if o := <-done; o.unanswered.Load() == 0 || c.nodes[0].router.Reaches("c") {
-			t.Errorf("%d late, breaker open %v", o.unanswered.Load(), !c.nodes[0].router.Reaches("c"))
+		if o := <-done; o.undecided.Load() == 0 || c.nodes[0].router.Reaches("c") {
+			t.Errorf("%d late, breaker open %v", o.undecided.Load(), !c.nodes[0].router.Reaches("c"))
 		}
 		resume()
 		synctest.Wait()
@@ -147,13 +147,13 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 		counted int
 	}{
 		{"behind others", fullFrame, time.Millisecond, attempt, 0, shard.Overloaded, 0},
-		{"behind few", 10, time.Millisecond, attempt, 0, shard.Unanswered, 1},
-		{"nothing is answered", fullFrame, -time.Millisecond, attempt, 0, shard.Unanswered, 1},
-		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, 0, shard.Unanswered, 0},
+		{"behind few", 10, time.Millisecond, attempt, 0, shard.Undecided, 1},
+		{"nothing is answered", fullFrame, -time.Millisecond, attempt, 0, shard.Undecided, 1},
+		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, 0, shard.Undecided, 0},
 		{"this node slept over much", fullFrame, -time.Millisecond, attempt + attempt/4, 0, shard.Overloaded, 0},
 		{"a peer is busy", 10, -time.Millisecond, attempt, attempt, shard.Overloaded, 0},
-		{"a peer is busy, and this one silent", 10, -time.Millisecond, attempt, busySilence, shard.Unanswered, 1},
-		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, 0, shard.Unanswered, 1},
+		{"a peer is busy, and this one silent", 10, -time.Millisecond, attempt, busySilence, shard.Undecided, 1},
+		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, 0, shard.Undecided, 1},
 	} {
 		c := newConn(nil, attempt)
 		c.healthy.Store(true)
@@ -225,7 +225,7 @@ func TestBusyOwnerReportsOverload(t *testing.T) {
 		for _, tc := range []struct {
 			after time.Duration
 			want  shard.Source
-		}{{0, shard.Overloaded}, {busyFor, shard.Unanswered}} {
+		}{{0, shard.Overloaded}, {busyFor, shard.Undecided}} {
 			time.Sleep(tc.after)
 			resume := c.nodes[2].stall()
 			if got := c.askTimes(1); got[0] != tc.want {
@@ -246,7 +246,7 @@ func TestDeadPeerOfABusyNode(t *testing.T) {
 		resume := c.nodes[2].stall() // its machine is gone: nothing says that the connection has ended
 		c.askTimes(1)
 		time.Sleep(busySilence)
-		if got := c.askTimes(1); got[0] != shard.Unanswered {
+		if got := c.askTimes(1); got[0] != shard.Undecided {
 			t.Errorf("silent for %v, answered by %v", busySilence, got)
 		}
 		time.Sleep(silence)
@@ -263,7 +263,7 @@ func TestDeadPeerOfABusyNode(t *testing.T) {
 		c.kill(c.nodes[2])
 		synctest.Wait()
 		start := time.Now()
-		if got := c.askTimes(1); got[0] != shard.Unanswered || time.Since(start) != 0 {
+		if got := c.askTimes(1); got[0] != shard.Undecided || time.Since(start) != 0 {
 			t.Errorf("killed, answered by %v after %v", got, time.Since(start))
 		}
 	})

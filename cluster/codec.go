@@ -164,7 +164,7 @@ func (o op) countedBy() shard.Source {
 	case opRoles:
 		return shard.Redirected
 	default:
-		return shard.Unanswered
+		return shard.Undecided
 	}
 }
 

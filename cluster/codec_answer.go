@@ -22,9 +22,9 @@ func appendWait(b []byte, id uint32, g *shard.Group, wait time.Duration) []byte 
 	return binary.AppendUvarint(b, uint64(wait))
 }
 
-// appendUnanswered answers that no node is known to have decided g, and that it is not to be sent again: if
+// appendUndecided answers that no node is known to have decided g, and that it is not to be sent again: if
 // it frees something, it may be counted.
-func appendUnanswered(b []byte, id uint32, g *shard.Group) []byte { return appendWait(b, id, g, 0) }
+func appendUndecided(b []byte, id uint32, g *shard.Group) []byte { return appendWait(b, id, g, 0) }
 
 // appendReleased answers a request about the decisions of g, which may be told now.
 func appendReleased(b []byte, id uint32, g *shard.Group) []byte {

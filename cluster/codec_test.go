@@ -152,7 +152,7 @@ func TestHeldAnswersOnTheWire(t *testing.T) {
 	if g := groups[0]; !isDeferred(g) || g.Deferred != 5 || opOf(g) != opDeferred {
 		t.Errorf("deferred: %+v", g)
 	}
-	setSource(groups[0], shard.Unanswered)
+	setSource(groups[0], shard.Undecided)
 	answer(appendWait([]byte{connVersion}, 2, groups[0], hopPause))
 	if g := groups[0]; !isDeferred(g) || g.Deferred != 5 {
 		t.Errorf("still deferred: %+v", g)
@@ -190,7 +190,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		var want []request
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "requests") {
 			q := request{op: rapid.SampledFrom([]op{1, 2, 3, 4, 5, 6, 7, 8, 9, opKeep}).Draw(t, "op"), id: id}
-			o, counted := q.op, shard.Unanswered
+			o, counted := q.op, shard.Undecided
 			switch {
 			case q.op == opReturn:
 				by := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Provisional, shard.Relayed, shard.Redirected}).Draw(t, "by")
@@ -510,7 +510,7 @@ func (l *movingLocal) Decide(groups []shard.Group) {
 	for i := range groups {
 		for j := range groups[i].Takes {
 			if t := &groups[i].Takes[j]; t.Key.Lo%2 == 1 {
-				groups[i].Takes[0].Source, groups[i].Allowed = shard.Unanswered, false
+				groups[i].Takes[0].Source, groups[i].Allowed = shard.Undecided, false
 				t.Source = shard.Redirected
 			}
 		}

@@ -46,7 +46,7 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 		if err := c.deliver(appendAnswer([]byte{connVersion}, first, answer, false)); err != nil {
 			t.Error(err)
 		}
-		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || c.backlog < 0 {
+		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Undecided || a.left.Load() != 0 || c.backlog < 0 {
 			t.Errorf("%d takes for 2: %+v, %d wait, backlog %d", takes, g, a.left.Load(), c.backlog)
 		}
 	}
@@ -63,7 +63,7 @@ func TestAnswerThatIsCutOff(t *testing.T) {
 	if err := c.deliver(answer[:len(answer)-1]); err == nil {
 		t.Error("no error")
 	}
-	if g := groups[0]; g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 {
+	if g := groups[0]; g.Takes[0].Source != shard.Undecided || a.left.Load() != 0 {
 		t.Errorf("%+v, %d wait", g, a.left.Load())
 	}
 }

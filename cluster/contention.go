@@ -31,7 +31,7 @@ func contended(g *shard.Group) (found bool) {
 		if t.Shadow || !denies(t) {
 			continue
 		}
-		if !t.Contended || t.Source == shard.Overloaded || t.Source == shard.Unanswered {
+		if !t.Contended || t.Source == shard.Overloaded || t.Source == shard.Undecided {
 			return false
 		}
 		found = true

@@ -64,7 +64,7 @@ func TestKilledLender(t *testing.T) {
 				for a := c.alive["a"]; ; given++ {
 					if g := ask(a, 0); !g.Allowed {
 						break
-					} else if g.Takes[0].Source == shard.Unanswered {
+					} else if g.Takes[0].Source == shard.Undecided {
 						t.Fatal("no node has decided")
 					}
 				}

@@ -13,7 +13,7 @@ func (r *Router) applyPolicies(t *routingTable, g *shard.Group) {
 	local, members := false, membersOf(t)
 	for i := range g.Takes {
 		take := &g.Takes[i]
-		if take.Source == shard.Unanswered {
+		if take.Source == shard.Undecided {
 			take.Shares = members
 		}
 		g.Allowed = g.Allowed && (take.Shadow || !denies(take))
@@ -35,7 +35,7 @@ func membersOf(t *routingTable) uint16 {
 // denies reports whether t denies its group, if no node decides it any more.
 func denies(t *shard.Take) bool {
 	switch t.Source {
-	case shard.Unanswered:
+	case shard.Undecided:
 		return t.OnFailure == shard.FailClosed
 	case shard.Overloaded:
 		return true
@@ -46,7 +46,7 @@ func denies(t *shard.Take) bool {
 
 // isLocal reports whether t is to be decided by this node's share.
 func isLocal(t *shard.Take) bool {
-	return t.Source == shard.Unanswered && t.OnFailure == shard.FailLocal
+	return t.Source == shard.Undecided && t.OnFailure == shard.FailLocal
 }
 
 // decideLocally answers, all at once, the takes of g that are to be decided by this

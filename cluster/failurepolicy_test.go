@@ -66,7 +66,7 @@ func TestFailClosed(t *testing.T) {
 				continue // to ask twice counts twice
 			}
 			g, took := c.nodes[0].ask(t.Context(), tc.takes...)
-			if last := g.Takes[len(g.Takes)-1]; g.Allowed || took != 0 || last.Source != shard.Unanswered || last.Decision != (algorithms.Decision{}) {
+			if last := g.Takes[len(g.Takes)-1]; g.Allowed || took != 0 || last.Source != shard.Undecided || last.Decision != (algorithms.Decision{}) {
 				t.Errorf("%s: %+v after %v", tc.name, g, took)
 			}
 		}
@@ -108,7 +108,7 @@ func TestShareIsNotTheOwnersCounter(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		mine := c.take(0, 10, 3, shard.FailLocal)
 		c.nodes[0].ask(t.Context(), mine)
-		mine.Source = shard.Unanswered
+		mine.Source = shard.Undecided
 		g := shard.Group{Takes: []shard.Take{mine}}
 		c.nodes[0].router.applyPolicies(c.nodes[0].router.table.Load(), &g)
 		if !g.Allowed || g.Takes[0].Source != shard.Local || g.Takes[0].Decision.Remaining != 1 || c.used(mine) != 3 {
@@ -170,8 +170,8 @@ func TestPoliciesWithoutAView(t *testing.T) {
 			allowed bool
 			source  shard.Source
 		}{
-			{shard.FailOpen, 11, true, shard.Unanswered},
-			{shard.FailClosed, 1, false, shard.Unanswered},
+			{shard.FailOpen, 11, true, shard.Undecided},
+			{shard.FailClosed, 1, false, shard.Undecided},
 			{shard.FailLocal, 10, true, shard.Local}, // no member is known to share it with
 			{shard.FailLocal, 1, false, shard.Local},
 		} {

@@ -192,7 +192,7 @@ func TestStandbyOfABusyOwner(t *testing.T) {
 			c.nodes[2].router.Decide(t.Context(), groups)
 		}()
 		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); took != 0 || g.Takes[0].Source != shard.Undecided {
 			t.Errorf("%+v after %v", g, took)
 		}
 		resume()
@@ -265,7 +265,7 @@ func TestOwnerWithoutDecisionLease(t *testing.T) {
 		c.kill(c.nodes[2])
 		synctest.Wait()
 		for _, n := range c.nodes[:2] {
-			if g, _ := n.ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered {
+			if g, _ := n.ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Undecided {
 				t.Errorf("%s: %+v without a standby", n.id, g)
 			}
 		}
@@ -317,7 +317,7 @@ func TestPolicyWithoutNodes(t *testing.T) {
 		for p, allowed := range map[shard.Policy]bool{shard.FailOpen: true, shard.FailClosed: false} {
 			one := take(k, 10, 1)
 			one.OnFailure = p
-			if g, took := c.nodes[0].ask(t.Context(), one); g.Takes[0].Source != shard.Unanswered || g.Allowed != allowed || took != 0 {
+			if g, took := c.nodes[0].ask(t.Context(), one); g.Takes[0].Source != shard.Undecided || g.Allowed != allowed || took != 0 {
 				t.Errorf("policy %d: %+v after %v", p, g, took)
 			}
 		}
@@ -344,7 +344,7 @@ func TestStandbyResetsNothing(t *testing.T) {
 			for i, g := range groups() {
 				one := []shard.Group{g}
 				c.nodes[n].router.Decide(t.Context(), one)
-				want := []shard.Source{shard.Provisional, shard.Unanswered}[i]
+				want := []shard.Source{shard.Provisional, shard.Undecided}[i]
 				if relayed[i].Takes[0].Source != shard.Relayed || one[0].Takes[0].Source != want {
 					t.Errorf("group %d by node %d: relayed %+v, then %+v", i, n, relayed[i], one[0])
 				}

@@ -50,7 +50,7 @@ func TestFullKeys(t *testing.T) {
 		if f.likely(denied.Key, time.Now()) {
 			t.Error("it is remembered for too long")
 		}
-		denied.Source = shard.Unanswered
+		denied.Source = shard.Undecided
 		if f.learn(&denied, time.Now()); f.likely(denied.Key, time.Now()) {
 			t.Error("what was not decided is remembered")
 		}

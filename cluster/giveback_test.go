@@ -111,7 +111,7 @@ func TestLateTokenLeasesAreGivenBack(t *testing.T) {
 			before += int64(boolByte(g.Takes[0].Source == shard.Lent))
 			resume()
 			synctest.Wait()
-			if g.Takes[0].Source == shard.Unanswered {
+			if g.Takes[0].Source == shard.Undecided {
 				break
 			}
 		}
@@ -289,12 +289,12 @@ func TestRefundIsSentOnce(t *testing.T) {
 		k := c.keyWith(1, 2, 0)
 		c.nodes[0].ask(t.Context(), take(k, 10, 8))
 		resume := c.nodes[1].stall()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered || took != DefaultAttemptTimeout {
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Undecided || took != DefaultAttemptTimeout {
 			t.Errorf("by the owner's silence: %+v after %v", g, took)
 		}
 		c.cut(c.nodes[3], c.nodes[1])
 		synctest.Wait()
-		if g, _ := c.nodes[3].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+		if g, _ := c.nodes[3].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Undecided {
 			t.Errorf("by that of the one whom the standby has asked: %+v", g)
 		}
 		resume()
@@ -321,7 +321,7 @@ func TestRefundToASilentStandbyIsSentOnce(t *testing.T) {
 		l.move(c.partition(k), -1)
 		resume := c.nodes[2].stall()
 		time.AfterFunc(DefaultAttemptTimeout/2, func() { l.move(c.partition(k), 1) })
-		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Undecided {
 			t.Errorf("%+v", g)
 		}
 		resume()
@@ -343,7 +343,7 @@ func TestRefundThatWaitsWithALostOne(t *testing.T) {
 		resume := c.nodes[1].stall()
 		groups := []shard.Group{{Takes: []shard.Take{take(silent, 10, -3)}}, {Takes: []shard.Take{take(waits, 10, -3)}}}
 		c.nodes[0].router.Decide(t.Context(), groups)
-		if groups[0].Takes[0].Source != shard.Unanswered || groups[1].Takes[0].Source != shard.Owner {
+		if groups[0].Takes[0].Source != shard.Undecided || groups[1].Takes[0].Source != shard.Owner {
 			t.Errorf("%+v", groups)
 		}
 		resume()

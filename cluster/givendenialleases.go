@@ -150,7 +150,7 @@ func frees(g *shard.Group) bool {
 }
 
 // decide lets local decide. What frees something that must not be freed yet stays
-// Unanswered and Waits; the result is how long to wait before all of that is asked again. What its standby
+// Undecided and Waits; the result is how long to wait before all of that is asked again. What its standby
 // must have first is Deferred.
 func (p *GivenDenialLeases) decide(local Local, groups []shard.Group) (wait time.Duration) {
 	done, strict := 0, false

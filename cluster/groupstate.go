@@ -9,7 +9,7 @@ func undecided(g *shard.Group) bool {
 		return false
 	}
 	s := g.Takes[0].Source
-	return s == shard.Unanswered || s == shard.Redirected || s == shard.Deferred
+	return s == shard.Undecided || s == shard.Redirected || s == shard.Deferred
 }
 
 func anyUndecided(groups []shard.Group) bool {
@@ -34,7 +34,7 @@ func redirected(g *shard.Group) bool {
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
 	g.Allowed, g.Deferred, g.By, g.Waits, g.Lost, g.Moved = false, 0, 0, false, false, false
-	setSource(g, shard.Unanswered)
+	setSource(g, shard.Undecided)
 }
 
 func setSource(g *shard.Group, s shard.Source) {

@@ -37,7 +37,7 @@ func (c *ownershipCluster) whileHalted(nodes, keys int, halt time.Duration, mean
 	count := func(n *ownershipNode, key ring.Key) (ok bool) {
 		ok, source := c.checkAt(n, key)
 		switch {
-		case source != shard.Unanswered:
+		case source != shard.Undecided:
 		case n == b: // which does not reach the others yet
 			return false
 		default:
@@ -144,7 +144,7 @@ func TestHaltedStandby(t *testing.T) {
 					if b.router.Standby(key) != b.id {
 						continue // nor is one asked for that it owns, which would wait until it may decide
 					}
-					if ok, source := c.checkAt(b, key); ok && source != shard.Unanswered {
+					if ok, source := c.checkAt(b, key); ok && source != shard.Undecided {
 						allowed[key]++
 					}
 				}

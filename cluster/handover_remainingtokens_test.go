@@ -32,7 +32,7 @@ func (c *stayingCaller) run(stop <-chan struct{}) {
 		g := []shard.Group{{Takes: []shard.Take{c.take}}}
 		c.node.router.Decide(context.Background(), g)
 		t := &g[0].Takes[0]
-		if !g[0].Allowed || t.Source == shard.Unanswered || t.Source == shard.Provisional {
+		if !g[0].Allowed || t.Source == shard.Undecided || t.Source == shard.Provisional {
 			continue
 		}
 		c.asked++

@@ -178,7 +178,7 @@ func TestNewOwnerDiesBeforeItFeeds(t *testing.T) {
 		for range 2 {
 			for i := range keys {
 				ok, source := c.checkAt(c.alive["a"], ownershipKey(i))
-				if source == shard.Unanswered {
+				if source == shard.Undecided {
 					t.Errorf("key %d is not decided", i)
 				}
 				allowed[ownershipKey(i)] += int(boolByte(ok))

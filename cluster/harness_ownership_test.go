@@ -440,7 +440,7 @@ func (c *ownershipCluster) take(allowed map[ring.Key]int, keys, n int) {
 			if ok {
 				allowed[ownershipKey(i)]++
 			}
-			if source == shard.Unanswered {
+			if source == shard.Undecided {
 				c.t.Errorf("no node decided about key %d", i)
 			}
 		}
@@ -486,7 +486,7 @@ func (c *ownershipCluster) begin(keys, callers int) *steadyCallers {
 				l.mu.Lock()
 				l.asked++
 				l.allowed[key] += int(boolByte(ok))
-				l.undecided += int(boolByte(source == shard.Unanswered))
+				l.undecided += int(boolByte(source == shard.Undecided))
 				l.mu.Unlock()
 			}
 		})

@@ -38,7 +38,7 @@ func TestLaterLifeThatAnswers(t *testing.T) {
 		c.launch("b", c.starts["b"]) // it is not registered yet
 		for range 60 {
 			for i, key := range keys {
-				if _, source := c.checkAt(c.alive["a"], key); source == shard.Unanswered {
+				if _, source := c.checkAt(c.alive["a"], key); source == shard.Undecided {
 					t.Fatalf("key %d: no node decides", i)
 				}
 			}

@@ -70,7 +70,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 		for _, n := range c.alive { // three of each key, of which three are left
 			for i := range keys {
 				ok, source := c.checkAt(n, ownershipKey(i))
-				if !ok || source == shard.Unanswered {
+				if !ok || source == shard.Undecided {
 					t.Errorf("key %d at %s: %v, source %d", i, n.id, ok, source)
 				}
 				allowed[ownershipKey(i)]++

@@ -29,7 +29,7 @@ func (o *ownReplicas) decideHere(groups []shard.Group, due time.Time) (wait time
 
 // decideOnceResumed has the local shard decide again what this node holds and could not decide
 // because its decision lease is suspended. It waits until that is valid, but not for long, and until due at most, unless that is zero. Others' requests
-// are run: what the asker has given up meanwhile stays Unanswered.
+// are run: what the asker has given up meanwhile stays Undecided.
 func (o *ownReplicas) decideOnceResumed(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
 	t, waited := o.router.table.Load(), false
 	if t == nil || o.locator == nil {

@@ -106,7 +106,7 @@ func (w *walk) sortDeferred(asked, again *scatter, from *peer, g *shard.Group, p
 		w.top.router.own.denialLeases.strictAcks.tell(g)
 		return false
 	}
-	setSource(g, shard.Unanswered) // until the node that has decided answers once more
+	setSource(g, shard.Undecided) // until the node that has decided answers once more
 	again.assign(member, g, nil, p)
 	return true
 }

@@ -53,7 +53,7 @@ func (p page) Decide(groups []shard.Group) {
 			g.Allowed = false
 			for j := range g.Takes {
 				if t := &g.Takes[j]; t.Source != shard.Redirected {
-					t.Source = shard.Unanswered
+					t.Source = shard.Undecided
 				}
 			}
 			continue
@@ -178,7 +178,7 @@ func followHandovers(t *testing.T, slowest, rest time.Duration) {
 					mu.Lock()
 					for _, g := range groups {
 						for _, take := range g.Takes {
-							if take.Source == shard.Unanswered && &g.Takes[0] == &groups[1].Takes[0] && !g.Allowed {
+							if take.Source == shard.Undecided && &g.Takes[0] == &groups[1].Takes[0] && !g.Allowed {
 								continue // it was not asked
 							}
 							if take.Source != shard.Owner || !g.Allowed {

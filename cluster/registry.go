@@ -34,15 +34,15 @@ const (
 
 // Node is what a node says of itself to the others.
 type Node struct {
-	ID           string `json:"id"`
-	Address      string `json:"address"`     // host:port of gRPC
-	Incarnation  uint64 `json:"incarnation"` // rises at every start of a node of this id, from 1
-	State        State  `json:"state"`
-	Version      string `json:"version"` // of its software
-	RuleRevision string `json:"rule_revision"`
-	OwnRules     bool   `json:"own_rules,omitempty"` // they come from files of its own, not from the registry
-	TLS          bool   `json:"tls,omitempty"`       // its connections are encrypted
-	Admin        string `json:"admin,omitempty"`     // host:port of its admin port; empty if it has none
+	ID          string `json:"id"`
+	Address     string `json:"address"`     // host:port of gRPC
+	Incarnation uint64 `json:"incarnation"` // rises at every start of a node of this id, from 1
+	State       State  `json:"state"`
+	Version     string `json:"version"` // of its software
+	RulesHash   string `json:"rules_hash"`
+	OwnRules    bool   `json:"own_rules,omitempty"` // they come from files of its own, not from the registry
+	TLS         bool   `json:"tls,omitempty"`       // its connections are encrypted
+	Admin       string `json:"admin,omitempty"`     // host:port of its admin port; empty if it has none
 }
 
 // Member returns n as a member of a view.

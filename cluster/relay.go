@@ -168,7 +168,7 @@ func (s *scatter) noteRelayed(to *peer, g *shard.Group) bool {
 		nameDecider(g, to)
 	case source == shard.Provisional:
 		nameDecider(g, to)
-	case s.isLost(g): // it stays unanswered
+	case s.isLost(g): // it stays undecided
 	case undecided(g):
 		g.Moved = s.how == asOwner && to == s.table.peers[s.table.owner(g.Takes[0].Key)] && s.table.isMoving(g)
 		setSource(g, shard.Redirected)

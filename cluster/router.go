@@ -190,7 +190,7 @@ func (r *Router) rests() bool {
 // Takes whose counter is on another node than expected are sent there. Takes that the owner does not
 // answer are sent to its standby: their source is Standby if it has asked the owner, or else
 // Provisional. If no node answers in time, the failure policy of the take applies: it stays
-// Unanswered and counts as allowed or as denied, or this node decides it by its share of the limit.
+// Undecided and counts as allowed or as denied, or this node decides it by its share of the limit.
 // A take that would wait for too long behind others is Overloaded at once, and denies.
 //
 // What is denied only because of takes that other groups may give back is asked again until they are settled; see

@@ -70,8 +70,8 @@ func TestStalledOwnerIsGivenUpInTime(t *testing.T) {
 				defer cancel()
 			}
 			g, took := c.nodes[0].ask(ctx, take(c.ownedBy(c.nodes[2], 0), 10, 1))
-			if took != tc.want || !g.Allowed || g.Takes[0].Source != shard.Unanswered {
-				t.Errorf("deadline %v: %+v after %v, want unanswered after %v", tc.deadline, g, took, tc.want)
+			if took != tc.want || !g.Allowed || g.Takes[0].Source != shard.Undecided {
+				t.Errorf("deadline %v: %+v after %v, want undecided after %v", tc.deadline, g, took, tc.want)
 			}
 		}
 	})
@@ -100,8 +100,8 @@ func TestEachIsGivenUpInTime(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, tc.deadline)
 					defer cancel()
 				}
-				if g, took := c.nodes[0].ask(ctx, take(c.ownedBy(c.nodes[2], 0), 10, 1)); took != tc.want || g.Takes[0].Source != shard.Unanswered {
-					t.Errorf("after %v, with a deadline of %v: %+v after %v, want unanswered after %v", tc.after, tc.deadline, g, took, tc.want)
+				if g, took := c.nodes[0].ask(ctx, take(c.ownedBy(c.nodes[2], 0), 10, 1)); took != tc.want || g.Takes[0].Source != shard.Undecided {
+					t.Errorf("after %v, with a deadline of %v: %+v after %v, want undecided after %v", tc.after, tc.deadline, g, took, tc.want)
 				}
 			}()
 		}
@@ -116,7 +116,7 @@ func TestCallersWithoutTimeAreNotCounted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		key := c.ownedBy(c.nodes[2], 0)
-		if g, took := c.nodes[0].ask(ctx, take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+		if g, took := c.nodes[0].ask(ctx, take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Undecided {
 			t.Errorf("%+v after %v", g, took)
 		}
 		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 0)); g.Takes[0].Decision.Remaining != 10 {
@@ -141,7 +141,7 @@ func TestKilledOwnerCostsNoTime(t *testing.T) {
 			t.Errorf("a request under way came back after %v", took)
 		}
 		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+		if g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Undecided {
 			t.Errorf("%+v after %v", g, took)
 		}
 		time.Sleep(time.Minute)
@@ -203,14 +203,14 @@ func TestGroupOfManyTakes(t *testing.T) {
 			for i, allowed := range []bool{true, false, false} { // the last one has room for one cost only
 				began := time.Now()
 				g, _ := c.nodes[0].ask(t.Context(), slices.Clone(takes)...)
-				unanswered := make(map[shard.Source]int) // takes
+				undecided := make(map[shard.Source]int) // takes
 				for _, t := range g.Takes {
 					if t.Source != shard.Owner {
-						unanswered[t.Source]++
+						undecided[t.Source]++
 					}
 				}
-				if g.Allowed != allowed || len(unanswered) > 0 {
-					t.Errorf("%d owners, %d: allowed %v after %v, unanswered by source: %v", len(owners), i, g.Allowed, time.Since(began), unanswered)
+				if g.Allowed != allowed || len(undecided) > 0 {
+					t.Errorf("%d owners, %d: allowed %v after %v, undecided by source: %v", len(owners), i, g.Allowed, time.Since(began), undecided)
 				}
 				synctest.Wait() // no caller waits for what is given back
 				look, _ := c.nodes[2].ask(t.Context(), slices.Clone(looks)...)
@@ -241,7 +241,7 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 		for i, g := range groups[:300] {
 			want := shard.Owner
 			if i%3 == 1 {
-				want = shard.Unanswered
+				want = shard.Undecided
 			}
 			if got := g.Takes[0].Source; got != want {
 				t.Errorf("group %d: source %d, want %d", i, got, want)
@@ -262,7 +262,7 @@ func TestNoViewNoAnswer(t *testing.T) {
 		defer r.Close()
 		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
 		r.Decide(t.Context(), groups)
-		if !groups[0].Allowed || groups[0].Takes[0].Source != shard.Unanswered {
+		if !groups[0].Allowed || groups[0].Takes[0].Source != shard.Undecided {
 			t.Errorf("%+v", groups[0])
 		}
 	})
@@ -398,7 +398,7 @@ func TestMemberThatCannotBeDialled(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i, n := range []*testNode{c.nodes[2], {id: "d"}} {
 			g, took := c.nodes[0].ask(t.Context(), take(c.ownedBy(n, 0), 10, 1))
-			want := []shard.Source{shard.Owner, shard.Unanswered}[i]
+			want := []shard.Source{shard.Owner, shard.Undecided}[i]
 			if g.Takes[0].Source != want || !g.Allowed || took != 0 {
 				t.Errorf("%s: %+v after %v", n.id, g, took)
 			}

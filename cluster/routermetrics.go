@@ -149,7 +149,7 @@ func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 		switch g.Takes[0].Source {
 		case shard.Owner, shard.Relayed, shard.Provisional, shard.Deferred:
 			n++
-		case shard.Unanswered, shard.Local, shard.Overloaded, shard.Lent, shard.Redirected:
+		case shard.Undecided, shard.Local, shard.Overloaded, shard.Lent, shard.Redirected:
 		}
 	}
 	if n > 0 {

@@ -215,7 +215,7 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 				if b.router != nil {
 					b.router.metrics.dropped.Inc()
 				}
-				out = appendUnanswered(out, q.id, &q.group)
+				out = appendUndecided(out, q.id, &q.group)
 				i++
 				break
 			}
@@ -296,7 +296,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 		case g.Waits:
 			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxDenialLease))
 		default:
-			out = appendUnanswered(out, q.id, g)
+			out = appendUndecided(out, q.id, g)
 		}
 	}
 	return out, end

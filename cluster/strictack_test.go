@@ -67,7 +67,7 @@ func (c *strictCluster) call(n *ownershipNode, strict bool) {
 		n.router.Decide(ctx, g)
 		raise(&c.slowest, int64(time.Since(began)))
 		switch s := g[0].Takes[0].Source; {
-		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Redirected || s == shard.Deferred || g[0].Deferred > 0:
+		case s == shard.Undecided || s == shard.Overloaded || s == shard.Redirected || s == shard.Deferred || g[0].Deferred > 0:
 			c.undecided.Add(1)
 		case g[0].Allowed:
 			c.granted.Add(1)

@@ -259,13 +259,13 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.self = cluster.Node{
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
-		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(), OwnRules: n.store == nil, TLS: n.certs != nil,
+		State: cluster.Joining, Version: Version(), RulesHash: n.rules.Set().Hash(), OwnRules: n.store == nil, TLS: n.certs != nil,
 		Admin: n.opts.advertisedAdmin(),
 	}
 	n.config = api.NewConfigServer(n.rules)
 	n.rules.OnChange(func(s *rules.Set) {
 		n.config.Changed()
-		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
+		n.announce(func(self *cluster.Node) { self.RulesHash = s.Hash() })
 		n.tellEnvoy()
 	})
 	n.rules.OnChange(n.keepRules)

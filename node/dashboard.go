@@ -92,7 +92,7 @@ func (n *node) ruleFile(seen int64) (file ui.RuleFile, changed bool) {
 	docs := state.Set.Documents()
 	text, err := rules.Format(docs)
 	if err != nil {
-		n.log.Error("rules not kept for the dashboard", "store_revision", state.Revision, "error", err)
+		n.log.Error("rules not kept for the dashboard", "revision", state.Revision, "error", err)
 		return file, false
 	}
 	file = ui.RuleFile{Revision: state.Revision, Rules: state.Set.Len(), Text: string(text)}

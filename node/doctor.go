@@ -412,16 +412,16 @@ func (d *doctor) examineRules(ctx context.Context) {
 
 // compareNodes says which of the registered nodes differ, of those that share rules and software.
 func compareNodes(nodes []cluster.Node) (all []Finding) {
-	versions, revisions := make(map[string][]string), make(map[string][]string)
+	versions, hashes := make(map[string][]string), make(map[string][]string)
 	for _, n := range nodes {
 		versions[n.Version] = append(versions[n.Version], n.ID)
-		revisions[n.RuleRevision] = append(revisions[n.RuleRevision], n.ID)
+		hashes[n.RulesHash] = append(hashes[n.RulesHash], n.ID)
 	}
 	if len(versions) > 1 {
 		all = append(all, Finding{Doubtful, "versions", "the nodes run " + listGroups(versions), "end the upgrade: restart the nodes of the older version with the newer one"})
 	}
-	if len(revisions) > 1 {
-		all = append(all, Finding{Doubtful, "rules", "the nodes have different rules: " + listGroups(revisions), "give all nodes the same files in --rules, or none; if a change has just been made, ask again"})
+	if len(hashes) > 1 {
+		all = append(all, Finding{Doubtful, "rules", "the nodes have different rules: " + listGroups(hashes), "give all nodes the same files in --rules, or none; if a change has just been made, ask again"})
 	}
 	return all
 }

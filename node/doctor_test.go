@@ -118,7 +118,7 @@ func TestDoctorJudgesEtcd(t *testing.T) {
 }
 
 func TestDoctorComparesNodes(t *testing.T) {
-	same := []cluster.Node{{ID: "a", Version: "v1", RuleRevision: "r"}, {ID: "b", Version: "v1", RuleRevision: "r"}}
+	same := []cluster.Node{{ID: "a", Version: "v1", RulesHash: "r"}, {ID: "b", Version: "v1", RulesHash: "r"}}
 	if found := compareNodes(same); len(found) > 0 {
 		t.Errorf("nodes that agree: %+v", found)
 	}
@@ -137,7 +137,7 @@ func TestDoctorFindsPeersThatDiffer(t *testing.T) {
 	}
 	opts := testOptions(t)
 	opts.ID, opts.Etcd = "c", []string{info.Etcd}
-	announce(t, info, cluster.Node{ID: "b", Address: info.GRPC, State: cluster.Joining, RuleRevision: "other"})
+	announce(t, info, cluster.Node{ID: "b", Address: info.GRPC, State: cluster.Joining, RulesHash: "other"})
 	found := Examine(t.Context(), opts)
 	for _, want := range []struct {
 		severity         Severity

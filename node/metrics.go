@@ -15,7 +15,7 @@ var (
 	problemsDesc = prometheus.NewDesc("weir_health_problems",
 		"Problems that GET /v1/health names at the moment.", nil, nil)
 	rulesInfoDesc = prometheus.NewDesc("weir_rules_info",
-		"1, labelled with the revision of the rules in force, which is the same on nodes with the same rules.", []string{"revision"}, nil)
+		"1, labelled with the hash of the rules in force, which is the same on nodes with the same rules.", []string{"hash"}, nil)
 	buildInfoDesc = prometheus.NewDesc("weir_build_info",
 		"1, labelled with the version of this node and of the Go that built it.", []string{"version", "goversion"}, nil)
 	countersLimitDesc = prometheus.NewDesc("weir_counters_limit_bytes",
@@ -40,7 +40,7 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(readyDesc, ready)
 	gauge(problemsDesc, float64(len(c.node.Problems())))
-	gauge(rulesInfoDesc, 1, c.node.Rules().Revision())
+	gauge(rulesInfoDesc, 1, c.node.Rules().Hash())
 	gauge(buildInfoDesc, 1, Version(), runtime.Version())
 	gauge(countersLimitDesc, float64(c.node.opts.CounterMemory))
 }

@@ -19,7 +19,7 @@ var metricSections = []metricSection{
 		{"weir_check_errors_total", "`InvalidArgument`: correct the caller. `PermissionDenied`: give it the role. `ResourceExhausted`: [add nodes](../operations/alerts/overloaded.md). `Canceled` and `DeadlineExceeded`: the caller did not wait."},
 		{"weir_calls_total", "`PermissionDenied`, 401 and 403: give the caller its role. `Unavailable` and 503: look at etcd and at the node's load. `other`: correct the caller's path."},
 		{"weir_call_duration_seconds", "High for changes of rules or tokens: [etcd](../operations/etcd.md) is slow. High for `GET /v1/top`: a member does not answer."},
-		{"weir_rule_limits_total", "Tune the rule that denies too much. `would_deny` says what enforcing it would do. `unanswered`: see [undecided](../operations/alerts/checks-undecided.md)."},
+		{"weir_rule_limits_total", "Tune the rule that denies too much. `would_deny` says what enforcing it would do. `undecided`: see [undecided](../operations/alerts/checks-undecided.md)."},
 		{"weir_refused_calls_total", "Above 0 for long: [add nodes](../operations/alerts/overloaded.md)."},
 		{"weir_accepted_share", "Below 1 on one node: look at its machine. On all: [add nodes](../operations/alerts/overloaded.md)."},
 		{"weir_lateness_seconds", "Above a quarter of `--peer-timeout` the node refuses calls. Look for other processes, and for limits of the container."},
@@ -42,7 +42,7 @@ var metricSections = []metricSection{
 	}},
 	{heading: "Rules", metrics: []metricAdvice{
 		{"weir_rules_loaded", "0: nothing is limited."},
-		{"weir_rules_info", "More than one revision for minutes: [WeirRulesDiffer](../operations/alerts/rules-differ.md)."},
+		{"weir_rules_info", "More than one hash for minutes: [WeirRulesDiffer](../operations/alerts/rules-differ.md)."},
 		{"weir_rules_load_total", "`failure`: a change was refused, as in [WeirRulesRefused](../operations/alerts/rules-refused.md)."},
 		{"weir_rules_last_load_success", "0: correct the rules, as in [WeirRulesRefused](../operations/alerts/rules-refused.md)."},
 		{"weir_xds_connected", "0 for minutes: look at the xDS server and at its certificates, as in [Envoy Gateway](../envoy-gateway.md#see-that-it-works)."},
@@ -109,7 +109,7 @@ var metricSections = []metricSection{
 		{"ratelimit_service_rate_limit_over_limit", "More than expected: look at the limit, and at the callers."},
 		{"ratelimit_service_rate_limit_shadow_mode", "Tells what enforcing the limit would deny."},
 		{"ratelimit_service_rate_limit_total_negative_hits", "Nothing."},
-		{"ratelimit_service_should_rate_limit_error", "`service_error`: correct Envoy's configuration. `unanswered`: see [undecided](../operations/alerts/checks-undecided.md)."},
+		{"ratelimit_service_should_rate_limit_error", "`service_error`: correct Envoy's configuration. `undecided`: see [undecided](../operations/alerts/checks-undecided.md)."},
 		{"weir_envoy_excess_total", "Above 0: Envoy sends more than the [bounds](bounds.md). Shorten it."},
 		{"ratelimit_service_global_shadow_mode", "Tells what would be denied without `--rls-shadow`."},
 	}, after: "The names that the mapping of envoyproxy/ratelimit gives them: of a limit's name, which is its domain and the keys that lead to it, `key1` and\n" +

@@ -110,7 +110,7 @@ func (n *node) doubts() (problems []problem) {
 func (n *node) othersRules() (ids []string) {
 	self := n.Self()
 	for _, other := range n.Nodes() {
-		if other.ID != self.ID && other.RuleRevision != self.RuleRevision && (other.OwnRules || self.OwnRules) {
+		if other.ID != self.ID && other.RulesHash != self.RulesHash && (other.OwnRules || self.OwnRules) {
 			ids = append(ids, other.ID)
 		}
 	}

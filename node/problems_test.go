@@ -21,11 +21,11 @@ func TestProblems(t *testing.T) {
 	restarted.Incarnation++
 	died := errors.New("disk full")
 	const otherRules = "other rules than this node's are in force on c, because some nodes have rules of their own"
-	ours := n.Self().RuleRevision
-	rules := func(self, others bool, revision string) func() {
+	ours := n.Self().RulesHash
+	rules := func(self, others bool, hash string) func() {
 		return func() {
 			n.announce(func(n *cluster.Node) { n.OwnRules = self })
-			n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", RuleRevision: ours, OwnRules: others}, {ID: "c", RuleRevision: revision, OwnRules: others}}})
+			n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", RulesHash: ours, OwnRules: others}, {ID: "c", RulesHash: hash, OwnRules: others}}})
 		}
 	}
 	for _, step := range []struct {

@@ -59,20 +59,20 @@ func (c *current) tell(set *Set) {
 func (c *current) refuse(err error, m *metrics, log *slog.Logger, from string) {
 	c.setErr(err)
 	m.refused()
-	log.Error("rules refused, the last good ones stay", "path", from, "revision", c.Set().Revision(), "error", err)
+	log.Error("rules refused, the last good ones stay", "path", from, "rules_hash", c.Set().Hash(), "error", err)
 }
 
 // use puts a good set in force, and calls the functions of OnChange if it differs from the one before.
 func (c *current) use(set *Set, m *metrics, log *slog.Logger, from string) {
 	before := c.Set()
-	changed := set.Revision() != before.Revision() || before.Missing()
+	changed := set.Hash() != before.Hash() || before.Missing()
 	if changed {
 		c.set.Store(set)
 	}
 	c.setErr(nil)
 	m.loadedSet(set)
 	warn(log, set.Warnings())
-	log.Info("rules loaded", "path", from, "revision", set.Revision(), "rules", set.Len(), "changed", changed)
+	log.Info("rules loaded", "path", from, "rules_hash", set.Hash(), "rules", set.Len(), "changed", changed)
 	if changed {
 		c.tell(set)
 	}

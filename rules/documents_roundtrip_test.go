@@ -42,7 +42,7 @@ func TestDocumentsRoundTrip(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		for _, again := range []*Set{read, compiled} {
-			if again.Revision() != set.Revision() || !reflect.DeepEqual(again.Documents(), canonical) {
+			if again.Hash() != set.Hash() || !reflect.DeepEqual(again.Documents(), canonical) {
 				t.Fatalf("%s\nbecomes\n%s", text, pretty(again.Documents()))
 			}
 		}

@@ -15,8 +15,8 @@ func TestFormat(t *testing.T) {
 	if string(got) != everything {
 		t.Errorf("got\n%s\nwant\n%s", got, everything)
 	}
-	if again := parse(t, string(got)); again.Revision() != set.Revision() {
-		t.Errorf("revision %s, want %s", again.Revision(), set.Revision())
+	if again := parse(t, string(got)); again.Hash() != set.Hash() {
+		t.Errorf("hash %s, want %s", again.Hash(), set.Hash())
 	}
 }
 
@@ -28,8 +28,8 @@ func TestFormatExamples(t *testing.T) {
 		}
 		set := parse(t, string(text))
 		formatted, err := Format(set.Documents())
-		if again := parse(t, string(formatted)); err != nil || again.Revision() != set.Revision() {
-			t.Errorf("%s: revision %s becomes %s, %v", name, set.Revision(), again.Revision(), err)
+		if again := parse(t, string(formatted)); err != nil || again.Hash() != set.Hash() {
+			t.Errorf("%s: hash %s becomes %s, %v", name, set.Hash(), again.Hash(), err)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestSourceRefusesBadChange(t *testing.T) {
 	good := r.Set()
 	put(ruleFile("b", "c d", "e f"))
 	line := r.says(t, "ERROR rules refused")
-	for _, part := range []string{path + `:4:8: rule "c d"`, path + `:5:8: rule "e f"`, "revision=" + good.Revision()} {
+	for _, part := range []string{path + `:4:8: rule "c d"`, path + `:5:8: rule "e f"`, "rules_hash=" + good.Hash()} {
 		if !strings.Contains(line, part) {
 			t.Errorf("the log says %s, not %s", line, part)
 		}

@@ -146,8 +146,8 @@ func TestLoadNothing(t *testing.T) {
 	}
 	var zero Set
 	none := parse(t, "domain: d\nrules: []\n")
-	if set.Revision() != zero.Revision() || none.Revision() != zero.Revision() || zero.Len() != 0 || ruleNames(&zero) != "" {
-		t.Errorf("revisions %s, %s and %s", set.Revision(), none.Revision(), zero.Revision())
+	if set.Hash() != zero.Hash() || none.Hash() != zero.Hash() || zero.Len() != 0 || ruleNames(&zero) != "" {
+		t.Errorf("hashes %s, %s and %s", set.Hash(), none.Hash(), zero.Hash())
 	}
 }
 
@@ -212,14 +212,14 @@ func TestMaxCalendars(t *testing.T) {
 
 func TestRevision(t *testing.T) {
 	const base = `{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s}]}`
-	revisionOf := func(rule string) string {
-		return parse(t, oneRule(rule)+"- {id: p, "+oneLimit+"}\n- {id: q, "+oneLimit+"}\n").Revision()
+	hashOfRule := func(rule string) string {
+		return parse(t, oneRule(rule)+"- {id: p, "+oneLimit+"}\n- {id: q, "+oneLimit+"}\n").Hash()
 	}
-	want := revisionOf(base)
-	// Nodes of different versions compare their revisions, so this one is here to
+	want := hashOfRule(base)
+	// Nodes of different versions compare their hashes, so this one is here to
 	// stay.
 	if golden := "09cc25401086539a"; want != golden {
-		t.Errorf("revision %s, want %s", want, golden)
+		t.Errorf("hash %s, want %s", want, golden)
 	}
 	for _, rule := range []string{
 		base + " # a comment",
@@ -227,8 +227,8 @@ func TestRevision(t *testing.T) {
 		`{id: r, when: {a: [x, y], b: z}, per: [[v, u]], limits: [{limit: 1, window: 60s}], unlimited: false, on_failure: allow, durability: relaxed, enforce: 100, mode: hard, cost: 1}`,
 		"id: r\n  per:\n    - u\n    - v\n  when:\n    a: [\"x\", 'y']\n    b: z\n  limits:\n    - limit: 1\n      window: 1m",
 	} {
-		if got := revisionOf(rule); got != want {
-			t.Errorf("%s\nhas another revision", rule)
+		if got := hashOfRule(rule); got != want {
+			t.Errorf("%s\nhas another hash", rule)
 		}
 	}
 	seen := map[string]string{want: base}
@@ -275,9 +275,9 @@ func TestRevision(t *testing.T) {
 		`{id: r, when: {a: [x, y], b: z}, per: [ip], limits: [{limit: 1, window: 60s}]}`,
 		`{id: r, when: {a: [x, y], b: z}, per: [ip], limits: [{limit: 1, window: 60s}], ipv6_prefix: 56}`,
 	} {
-		got := revisionOf(rule)
+		got := hashOfRule(rule)
 		if other, twice := seen[got]; twice {
-			t.Errorf("one revision of\n%s\n%s", rule, other)
+			t.Errorf("one hash of\n%s\n%s", rule, other)
 		}
 		seen[got] = rule
 	}

@@ -55,7 +55,7 @@ func TestGuide(t *testing.T) {
 				t.Fatalf("line %d: %v", f.line, err)
 			}
 			formatted, err := Format(set.Documents())
-			if again := parse(t, string(formatted)); err != nil || again.Revision() != set.Revision() {
+			if again := parse(t, string(formatted)); err != nil || again.Hash() != set.Hash() {
 				t.Errorf("line %d: the example does not survive Format: %v", f.line, err)
 			}
 		case "trace":

@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-var emptyRevision = revision(nil, Options{}, nil)
+var emptyHash = hashOf(nil, Options{}, nil)
 
-// revision hashes what rules say in its canonical form, so that a field counts
+// hashOf hashes what rules say in its canonical form, so that a field counts
 // from the day on which it is there, and only where it is used.
-func revision(rules []*Rule, how Options, described []Document) string {
+func hashOf(rules []*Rule, how Options, described []Document) string {
 	hash := sha256.New()
 	e := json.NewEncoder(hash) // ends each value with a line feed, which no value holds
 	encode := func(v any) {

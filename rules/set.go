@@ -82,9 +82,9 @@ func (m *Match) Held() algorithms.Limit {
 // Set is an immutable set of rules, safe for concurrent use. The zero value has
 // no rules.
 type Set struct {
-	rules    []*Rule
-	domains  map[string]*index
-	revision string
+	rules   []*Rule
+	domains map[string]*index
+	hash    string
 
 	how         Options
 	descriptors map[string]*Descriptors // by domain
@@ -237,14 +237,14 @@ func (s *Set) Len() int { return len(s.rules) }
 // Rules returns all rules in the order of the files, disabled ones included.
 func (s *Set) Rules() iter.Seq[*Rule] { return slices.Values(s.rules) }
 
-// Revision returns 16 hexadecimal digits that two sets share only if they decide
+// Hash returns 16 hexadecimal digits that two sets share only if they decide
 // alike: comments, formatting and the names of files do not matter, the order of
 // rules does.
-func (s *Set) Revision() string {
-	if s.revision == "" {
-		return emptyRevision
+func (s *Set) Hash() string {
+	if s.hash == "" {
+		return emptyHash
 	}
-	return s.revision
+	return s.hash
 }
 
 // HasDomain reports whether there are rules of that domain.

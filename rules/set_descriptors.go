@@ -77,7 +77,7 @@ func descriptorRule(domain string, d *envoy.Descriptor) *Rule {
 // describe takes over the descriptors, whose rules are among those of s.
 func (s *Set) describe(how Options, descriptors map[string]*Descriptors) {
 	s.how, s.descriptors = how, descriptors
-	s.revision = revision(s.rules, how, s.describedDocuments())
+	s.hash = hashOf(s.rules, how, s.describedDocuments())
 }
 
 // describedDocuments returns the documents of envoyproxy/ratelimit, by domain.

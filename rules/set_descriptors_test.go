@@ -52,7 +52,7 @@ rules: [{id: r, limits: [{limit: 1, window: 1m}]}]
 		t.Fatal(err)
 	}
 	for _, again := range []*Set{parse(t, string(file)), stored} {
-		if again.Revision() != set.Revision() || !reflect.DeepEqual(again.Documents(), docs) {
+		if again.Hash() != set.Hash() || !reflect.DeepEqual(again.Documents(), docs) {
 			t.Errorf("%+v\nwant %+v\n%s", again.Documents(), docs, file)
 		}
 	}
@@ -85,13 +85,13 @@ func TestDescriptorsChangeTheRevision(t *testing.T) {
 	for _, other := range []string{
 		strings.ReplaceAll(text, "1", "2"), strings.ReplaceAll(text, "key: a", "key: b"), text + "- {key: b}\n", "domain: d\ndescriptors: []\n",
 	} {
-		if parse(t, other).Revision() == set.Revision() {
-			t.Errorf("has the same revision:\n%s", other)
+		if parse(t, other).Hash() == set.Hash() {
+			t.Errorf("has the same hash:\n%s", other)
 		}
 	}
 	sliding, err := Options{Envoy: envoy.Options{Algorithm: algorithms.SlidingWindow}}.Parse("f", []byte(text))
-	if err != nil || sliding.Revision() == set.Revision() {
-		t.Errorf("with another algorithm the revision is the same, %v", err)
+	if err != nil || sliding.Hash() == set.Hash() {
+		t.Errorf("with another algorithm the hash is the same, %v", err)
 	}
 	diff := Diff(set, parse(t, strings.ReplaceAll(text, "per_unit: 1", "per_unit: 2")))
 	if len(diff.Changed) != 1 || fmt.Sprint(diff.Changed[0].Details()) != "[{limits[0].limit 1 2} {descriptor.rate_limit.requests_per_unit 1 2}]" {

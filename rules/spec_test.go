@@ -6,7 +6,7 @@ import (
 
 func TestSpecIsOwn(t *testing.T) {
 	set := parse(t, everything)
-	before := set.Revision()
+	before := set.Hash()
 	for r := range set.Rules() {
 		s := r.Spec()
 		for _, c := range s.When {
@@ -24,7 +24,7 @@ func TestSpecIsOwn(t *testing.T) {
 			*s.Enforce = 77
 		}
 	}
-	if got := revision(set.rules, Options{}, nil); got != before {
+	if got := hashOf(set.rules, Options{}, nil); got != before {
 		t.Error("a Spec shares memory with its Rule")
 	}
 }

@@ -218,12 +218,12 @@ func (s *Store) look(value []byte) {
 		s.setErr(err)
 		s.metrics.refused()
 		s.log.Error("stored rules refused, the last good ones stay",
-			"store_revision", old.Revision, "revision", old.Set.Revision(), "error", err)
+			"revision", old.Revision, "rules_hash", old.Set.Hash(), "error", err)
 		return
 	case next == old:
 		s.setErr(nil)
 		s.metrics.loadedSet(old.Set)
-		s.log.Info("stored rules are those in force again", "store_revision", old.Revision)
+		s.log.Info("stored rules are those in force again", "revision", old.Revision)
 		return
 	}
 	s.state.Store(next)
@@ -235,7 +235,7 @@ func (s *Store) look(value []byte) {
 	hooks := s.onChange
 	s.mu.Unlock()
 	warn(s.log, next.Set.Warnings())
-	s.log.Info("rules changed", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
+	s.log.Info("rules changed", "revision", next.Revision, "rules_hash", next.Set.Hash(), "rules", next.Set.Len())
 	for _, f := range hooks {
 		f(next.Set)
 	}

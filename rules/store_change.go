@@ -49,7 +49,7 @@ func (s *Store) changeStored(ctx context.Context, dry bool, edit Edit) (old, nex
 			return nil, nil, err
 		}
 		if at != 0 {
-			s.log.Info("rules stored", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
+			s.log.Info("rules stored", "revision", next.Revision, "rules_hash", next.Set.Hash(), "rules", next.Set.Len())
 			return old, next, nil
 		}
 		select {
@@ -96,7 +96,7 @@ func (s *Store) edit(old *State, edit Edit) (*State, error) {
 		return nil, err
 	}
 	diff := Diff(old.Set, set)
-	if set.Revision() == old.Set.Revision() && len(diff.Added)+len(diff.Changed)+len(diff.Removed) == 0 {
+	if set.Hash() == old.Set.Hash() && len(diff.Added)+len(diff.Changed)+len(diff.Removed) == 0 {
 		return old, nil
 	}
 	next := &State{Set: set, Revision: old.Revision + 1, changed: make(map[ruleName]int64, set.Len())}

@@ -83,7 +83,7 @@ func TestStoredRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		back, err := unmarshal("x", value, Options{})
-		if err != nil || briefState(back) != briefState(s) || back.Set.Revision() != set.Revision() {
+		if err != nil || briefState(back) != briefState(s) || back.Set.Hash() != set.Hash() {
 			t.Fatalf("%v\n got %s\nwant %s", err, briefState(back), briefState(s))
 		}
 	})

@@ -22,7 +22,7 @@ func TestStoreChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &memoryBackend{}
 		s, other := b.open(t), b.open(t)
-		if s.Set().Len() != 0 || s.Set().Revision() != emptyRevision || s.State().Revision != 0 {
+		if s.Set().Len() != 0 || s.Set().Hash() != emptyHash || s.State().Revision != 0 {
 			t.Errorf("before the first change: %s", briefState(s.State()))
 		}
 		file := []Document{{Domain: "d", Rules: []Spec{spec("b", 2), spec("a", 5), spec("x", 9)}}, {Domain: "f", Rules: []Spec{spec("z", 1)}}}
@@ -74,7 +74,7 @@ func TestStoreChanges(t *testing.T) {
 			got := fmt.Sprint(err)
 			if err == nil {
 				got = briefState(next)
-				if s.Set().Revision() != next.Set.Revision() {
+				if s.Set().Hash() != next.Set.Hash() {
 					t.Errorf("%s: has returned before it is in force", c.what)
 				}
 			} else if s.State() != before {

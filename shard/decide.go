@@ -15,7 +15,7 @@ import (
 //
 // In a denied group, the Takes that had room have the Decision of a peek: they are Allowed, and took
 // nothing. If a group touches a sealed partition, nothing is taken either: its Takes there are Redirected,
-// the others Unanswered, and Allowed is false even if all are shadows.
+// the others Undecided, and Allowed is false even if all are shadows.
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for len(groups) > lookAhead {

@@ -95,7 +95,7 @@ func (s *Shard) redirectLocked(g *Group, locked []*partition) bool {
 	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		t.Decision, t.Source = algorithms.Decision{}, Unanswered
+		t.Decision, t.Source = algorithms.Decision{}, Undecided
 		if s.partition(t.Key).sealed {
 			t.Source = Redirected
 		}

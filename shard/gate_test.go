@@ -56,7 +56,7 @@ func TestSealedPartitionRedirects(t *testing.T) {
 					t.Errorf("%v, %s: %+v", limit.Algorithm, name, groups[0])
 				}
 				for _, take := range groups[0].Takes {
-					want := Unanswered
+					want := Undecided
 					if take.Key == there.Key {
 						want = Redirected
 					}

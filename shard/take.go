@@ -32,7 +32,7 @@ type Take struct {
 	// Shares is among how many nodes the limit is shared if no node that can decide has answered; 0 otherwise. A Shard ignores it.
 	Shares uint16
 
-	// Decision and Source are the answer. Decision has no meaning while Source is Unanswered, Overloaded or
+	// Decision and Source are the answer. Decision has no meaning while Source is Undecided, Overloaded or
 	// Redirected.
 	Decision algorithms.Decision
 	Source   Source
@@ -105,8 +105,8 @@ type Source uint8
 
 // The sources. Their numbers travel between nodes: never renumber them.
 const (
-	// Unanswered: no node decided in time.
-	Unanswered Source = 0
+	// Undecided: no node decided in time.
+	Undecided Source = 0
 	// Owner: the node that owns the counter.
 	Owner Source = 1
 	// Local: the receiving node by its share of the limit, because no other node answered.

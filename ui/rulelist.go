@@ -39,11 +39,11 @@ func (v ruleView) Changeable() bool { return v.GetRevision() > 0 && !v.ReadOnly 
 
 // ruleListBody is the list.
 type ruleListBody struct {
-	Query        string
-	Rules        []ruleView
-	All, More    int // rules of all domains, and rows that are not shown
-	Revision     int64
-	RuleRevision string
+	Query     string
+	Rules     []ruleView
+	All, More int // rules of all domains, and rows that are not shown
+	Revision  int64
+	RulesHash string
 }
 
 func (s *Server) listRules(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func (s *Server) searchRules(ctx context.Context, query string) (ruleListBody, e
 		if err != nil {
 			return body, err
 		}
-		body.Revision, body.RuleRevision = list.GetRevision(), list.GetRuleRevision()
+		body.Revision, body.RulesHash = list.GetRevision(), list.GetRulesHash()
 		for _, rule := range list.GetRateLimits() {
 			body.All++
 			v := viewOf(rule)

@@ -36,8 +36,8 @@ type result struct {
 	told int // index of the status that headers tell, -1 for none
 }
 
-// errUnanswered leaves it to Envoy what happens to a request: it has a policy for that.
-var errUnanswered = status.Error(codes.Unavailable, "the node that counts does not answer")
+// errUndecided leaves it to Envoy what happens to a request: it has a policy for that.
+var errUndecided = status.Error(codes.Unavailable, "the node that counts does not answer")
 
 // judge makes statuses of the answers, and counts verdicts.
 func (s *Service) judge(ctx context.Context, w *work) (result, error) {
@@ -56,7 +56,7 @@ func (s *Service) judge(ctx context.Context, w *work) (result, error) {
 			_, takes := w.Item(i)
 			t := &takes[0]
 			if !check.Answered(t) && t.Source != shard.Overloaded {
-				return result{}, errUnanswered
+				return result{}, errUndecided
 			}
 			st = a.status(t)
 			v = check.Verdict{Allowed: !st.over, Source: check.SourceOf(t)}

@@ -152,7 +152,7 @@ func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	return wire.CopyEncoded(w.out), nil
 }
 
-// decide decides what add has added. The error is errUnanswered.
+// decide decides what add has added. The error is errUndecided.
 func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 	if w.tooMuch {
 		clear(w.asked)
@@ -181,12 +181,12 @@ func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 	return r, err
 }
 
-// record has the decision log tell of a call. An error is errUnanswered.
+// record has the decision log tell of a call. An error is errUndecided.
 func (s *Service) record(ctx context.Context, w *work, r result, err error) {
 	call := s.callOf(!r.over && err == nil)
 	call.Takes, call.Returned, call.Limits = w.raw, w.returned, w.ownLimits()
 	if err != nil {
-		call.Source = "unanswered"
+		call.Source = "undecided"
 	}
 	for i := range w.asked {
 		v := w.Judge(i)

@@ -217,7 +217,7 @@ func appendRawDescriptor(key, value string) []byte {
 
 // An undecided request fails, so that Envoy applies its own policy. It does not fail where the answer does
 // not depend on the counter.
-func TestDescriptorsUnanswered(t *testing.T) {
+func TestDescriptorsUndecided(t *testing.T) {
 	f := newFixture(t, descriptorRules)
 	f.Silent = func(shard.Take) bool { return true }
 	f.step(t, []envoyStep{
@@ -225,7 +225,7 @@ func TestDescriptorsUnanswered(t *testing.T) {
 		{"", 0, []string{"free=a", "none="}, "OK | OK left 4294967295 reset 0s | OK", 0},
 		{"", 0, []string{""}, "OK | OK", 0},
 	})
-	if got := testutil.ToFloat64(f.stats.errors.WithLabelValues("unanswered")); got != 1 {
+	if got := testutil.ToFloat64(f.stats.errors.WithLabelValues("undecided")); got != 1 {
 		t.Errorf("%v errors", got)
 	}
 }

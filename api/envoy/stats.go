@@ -73,7 +73,7 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 	s := &stats{
 		errors: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimit_service_should_rate_limit_error",
-			Help: "Requests of Envoy that got an error, by type: service_error (invalid request), unanswered (no node decided).",
+			Help: "Requests of Envoy that got an error, by type: service_error (invalid request), undecided (no node decided).",
 		}, []string{"err_type"}),
 		excesses: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_envoy_excess_total",
@@ -97,7 +97,7 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 func (s *stats) failed(err error) error {
 	kind := "service_error"
 	if status.Code(err) == codes.Unavailable {
-		kind = "unanswered"
+		kind = "undecided"
 	}
 	s.errors.WithLabelValues(kind).Inc()
 	return err

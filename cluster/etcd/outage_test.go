@@ -44,7 +44,7 @@ func pair(t *testing.T, ttl time.Duration, addr string) (a, b *testNode) {
 func mark(n *testNode, text string, others ...*testNode) {
 	n.t.Helper()
 	marked := node("a", 1)
-	marked.RuleRevision = text
+	marked.RulesHash = text
 	n.Announce(marked)
 	for _, o := range others {
 		o.await("mark "+text, func(content cluster.RegistryContent) bool {

@@ -58,7 +58,7 @@ func TestAnnounceBurst(t *testing.T) {
 	var n cluster.Node
 	for i := range 1000 {
 		n = node("a", 1)
-		n.RuleRevision = strings.Repeat("x", i%7) + "!"
+		n.RulesHash = strings.Repeat("x", i%7) + "!"
 		a.Announce(n)
 	}
 	b.await("the last", func(content cluster.RegistryContent) bool { return len(content.Nodes) == 1 && content.Nodes[0] == n })

@@ -21,8 +21,8 @@ func TestFlush(t *testing.T) {
 		w.awaitSettled()
 		close(stop)
 		over, under := w.finish(c)
-		if over != 0 || under != 0 || c.unanswered.Load() != 0 || c.provisional.Load() == 0 {
-			t.Errorf("%d tokens too many, %d too few, %d unanswered, %d provisional", over, under, c.unanswered.Load(), c.provisional.Load())
+		if over != 0 || under != 0 || c.undecided.Load() != 0 || c.provisional.Load() == 0 {
+			t.Errorf("%d tokens too many, %d too few, %d undecided, %d provisional", over, under, c.undecided.Load(), c.provisional.Load())
 		}
 	})
 }

@@ -25,8 +25,8 @@ func TestJoinsAndLeavesAreExact(t *testing.T) {
 			close(stop)
 			over, under := w.finish(c)
 			t.Logf("seed %d: %d views, %s", seed, w.views, time.Since(a.started))
-			if over != 0 || under != 0 || c.unanswered.Load() != 0 || c.provisional.Load() != 0 {
-				t.Errorf("seed %d: %d tokens too many, %d too few, %d unanswered, %d provisional", seed, over, under, c.unanswered.Load(), c.provisional.Load())
+			if over != 0 || under != 0 || c.undecided.Load() != 0 || c.provisional.Load() != 0 {
+				t.Errorf("seed %d: %d tokens too many, %d too few, %d undecided, %d provisional", seed, over, under, c.undecided.Load(), c.provisional.Load())
 			}
 		})
 	}

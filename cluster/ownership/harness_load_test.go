@@ -12,7 +12,7 @@ import (
 type tally struct {
 	granted, asked [worldKeys]atomic.Int64
 	provisional    atomic.Int64
-	unanswered     atomic.Int64
+	undecided      atomic.Int64
 }
 
 const worldKeys = 40
@@ -41,8 +41,8 @@ func (w *nodeWorld) load(stop <-chan struct{}) *tally {
 func (c *tally) count(key int, o outcome) {
 	c.asked[key].Add(1)
 	switch {
-	case o.source == shard.Unanswered:
-		c.unanswered.Add(1)
+	case o.source == shard.Undecided:
+		c.undecided.Add(1)
 	case o.allowed:
 		c.granted[key].Add(1)
 		if o.source == shard.Provisional {

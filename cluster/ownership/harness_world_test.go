@@ -437,7 +437,7 @@ func (w *nodeWorld) check(key ring.Key) outcome {
 		}
 		w.wait(5 * time.Millisecond)
 	}
-	return outcome{true, shard.Unanswered}
+	return outcome{true, shard.Undecided}
 }
 
 func (w *nodeWorld) reached(from *worldNodeRun, to view.Life) *worldNodeRun {

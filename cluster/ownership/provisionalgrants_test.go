@@ -27,8 +27,8 @@ func TestProvisionalGrantsAreCountedOnce(t *testing.T) {
 			}
 			over, under := w.finish(c)
 			t.Logf("seed %d: %d views, %d provisional, %d tokens over, %d under", seed, w.views, c.provisional.Load(), over, under)
-			if over != 0 || under != 0 || c.unanswered.Load() != 0 || c.provisional.Load() == 0 {
-				t.Errorf("seed %d: %d tokens too many, %d too few, %d unanswered, %d provisional", seed, over, under, c.unanswered.Load(), c.provisional.Load())
+			if over != 0 || under != 0 || c.undecided.Load() != 0 || c.provisional.Load() == 0 {
+				t.Errorf("seed %d: %d tokens too many, %d too few, %d undecided, %d provisional", seed, over, under, c.undecided.Load(), c.provisional.Load())
 			}
 		})
 	}

@@ -80,7 +80,7 @@ func playRandom(w *nodeWorld, random *rand.Rand) {
 		}
 	}
 	over, under := w.finish(c)
-	w.t.Logf("%d views, %d provisional, %d unanswered, %d tokens over, %d under", w.views, c.provisional.Load(), c.unanswered.Load(), over, under)
+	w.t.Logf("%d views, %d provisional, %d undecided, %d tokens over, %d under", w.views, c.provisional.Load(), c.undecided.Load(), over, under)
 }
 
 // life returns the life of a node that runs, nil if none does.

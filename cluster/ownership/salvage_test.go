@@ -32,8 +32,8 @@ func TestSnapshotsOfAllNodes(t *testing.T) {
 			}
 			w.awaitSettled()
 			over, under := w.finish(c)
-			if over != 0 || under != 0 || c.unanswered.Load() != 0 {
-				t.Errorf("seed %d: %d tokens too many, %d too few, %d unanswered", seed, over, under, c.unanswered.Load())
+			if over != 0 || under != 0 || c.undecided.Load() != 0 {
+				t.Errorf("seed %d: %d tokens too many, %d too few, %d undecided", seed, over, under, c.undecided.Load())
 			}
 		})
 	}

@@ -132,7 +132,7 @@ func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimit
 	case response.GetAllowed():
 	case response.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_BLOCKED:
 		out.WriteString(": the rule blocks it")
-	case response.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_UNANSWERED:
+	case response.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_UNDECIDED:
 	case response.GetRetryAfter() != nil:
 		fmt.Fprintf(&out, ", retry after %s", short(response.GetRetryAfter().AsDuration()))
 	default:

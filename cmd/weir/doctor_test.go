@@ -41,8 +41,8 @@ func TestDoctorAsksTheNodeOfTheEnvironment(t *testing.T) {
 func TestDoctorNamesRulesThatDiffer(t *testing.T) {
 	fake := &fakeNode{id: "a"}
 	address := listen(t, fake)
-	member := func(id, revision string) *weirv1.Node {
-		return &weirv1.Node{Id: id, Address: address, State: weirv1.NodeState_NODE_STATE_READY, RuleRevision: revision, Member: true, Reachable: true}
+	member := func(id, hash string) *weirv1.Node {
+		return &weirv1.Node{Id: id, Address: address, State: weirv1.NodeState_NODE_STATE_READY, RulesHash: hash, Member: true, Reachable: true}
 	}
 	const finding = "warning  rules   2 different sets of rules are in force; to do: weir rules lint FILE checks files; weir rules apply -f FILE adds rules\n"
 	for want, nodes := range map[string][]*weirv1.Node{

@@ -24,7 +24,7 @@ func (a *app) nodesCommand() *cobra.Command {
   PARTITIONS   how many it owns in the view
   MOVING       how many are still on their way to it or from it
   STARTS       how often it was started
-  RULES        the revision of its rules
+  RULES        the hash of its rules
 
 A node that would join and that members do not reach is named below, with these
 members and the address.`,
@@ -88,7 +88,7 @@ func formatNodes(response *weirv1.ListNodesResponse) string {
 			members++
 		}
 		table.row(n.GetId(), n.GetAddress(), formatState(n.GetState()), yesNo(n.GetMember()), yesNo(n.GetReachable()),
-			n.GetPartitions(), formatMoves(n), n.GetIncarnation(), orDash(n.GetVersion()), orDash(n.GetRuleRevision()))
+			n.GetPartitions(), formatMoves(n), n.GetIncarnation(), orDash(n.GetVersion()), orDash(n.GetRulesHash()))
 	}
 	table.flush()
 	fmt.Fprintf(&out, "\nview %d, members %d of %d\n", response.GetView(), members, len(response.GetNodes()))
@@ -117,13 +117,13 @@ func formatMoves(n *weirv1.Node) string {
 
 // differentRules returns how many there are in force on the nodes.
 func differentRules(nodes []*weirv1.Node) int {
-	revisions := make(map[string]bool)
+	hashes := make(map[string]bool)
 	for _, n := range nodes {
-		if revision := n.GetRuleRevision(); revision != "" { // else its key is gone from etcd
-			revisions[revision] = true
+		if hash := n.GetRulesHash(); hash != "" { // else its key is gone from etcd
+			hashes[hash] = true
 		}
 	}
-	return len(revisions)
+	return len(hashes)
 }
 
 func formatState(state weirv1.NodeState) string {

@@ -13,9 +13,9 @@ import (
 
 func TestNodes(t *testing.T) {
 	nodes := &weirv1.ListNodesResponse{View: 7, Nodes: []*weirv1.Node{
-		{Id: "a", Address: "127.0.0.1:9090", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_READY, Version: "v0.1.0", RuleRevision: "3f2a", Member: true, Reachable: true, Partitions: 511},
+		{Id: "a", Address: "127.0.0.1:9090", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_READY, Version: "v0.1.0", RulesHash: "3f2a", Member: true, Reachable: true, Partitions: 511},
 		{Id: "host-9091", Address: "10.20.30.40:9091", Incarnation: 12, Member: true, Partitions: 510, Active: 500, Wanted: 10, Leaving: 3},
-		{Id: "z", Address: "z:1", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_JOINING, Version: "v0.1.0", RuleRevision: "3f2a", Reachable: true, Unreached: "node a does not reach it at z:1 (connection refused)"},
+		{Id: "z", Address: "z:1", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_JOINING, Version: "v0.1.0", RulesHash: "3f2a", Reachable: true, Unreached: "node a does not reach it at z:1 (connection refused)"},
 	}}
 	const text = `
 NODE       ADDRESS           STATE     MEMBER  REACHABLE  PARTITIONS  MOVING        STARTS  VERSION  RULES
@@ -31,7 +31,7 @@ z is no member: node a does not reach it at z:1 (connection refused)
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 
-	nodes.Nodes[2].RuleRevision, nodes.Nodes[2].Unreached = "77e0", ""
+	nodes.Nodes[2].RulesHash, nodes.Nodes[2].Unreached = "77e0", ""
 	const differ = "\nview 7, members 2 of 3\n2 different sets of rules are in force\n"
 	if got := weir(t, nil, "nodes", "--node", address); !strings.HasSuffix(got.stdout, differ) {
 		t.Errorf("got %s, want %s behind the table", got.stdout, differ)
@@ -39,7 +39,7 @@ z is no member: node a does not reach it at z:1 (connection refused)
 
 	nodes.Nodes = nodes.Nodes[:1]
 	const json = `{"view":"7","nodes":[{"id":"a","address":"127.0.0.1:9090","incarnation":"1","state":"NODE_STATE_READY",` +
-		`"version":"v0.1.0","rule_revision":"3f2a","member":true,"reachable":true,"partitions":511,"active":0,"wanted":0,"leaving":0,"unreached":"","admin_address":""}]}` + "\n"
+		`"version":"v0.1.0","rules_hash":"3f2a","member":true,"reachable":true,"partitions":511,"active":0,"wanted":0,"leaving":0,"unreached":"","admin_address":""}]}` + "\n"
 	if got, want := weir(t, nil, "nodes", "--json", "--node", address), (outcome{0, json, ""}); got != want {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}

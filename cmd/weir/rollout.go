@@ -320,8 +320,8 @@ func (p *rollout) move(ctx context.Context, percent uint32) error {
 
 // reading is what one node has counted.
 type reading struct {
-	incarnation                            uint64
-	allowed, denied, wouldDeny, unanswered uint64
+	incarnation                           uint64
+	allowed, denied, wouldDeny, undecided uint64
 }
 
 // sheet adds up what nodes count.
@@ -333,7 +333,7 @@ type sheet struct {
 
 // add takes a node's counts. What a node had counted when it was first seen is left out.
 func (s *sheet) add(c *weirv1.GetRuleCountsResponse) {
-	now := reading{c.GetIncarnation(), c.GetAllowed(), c.GetDenied(), c.GetWouldDeny(), c.GetUnanswered()}
+	now := reading{c.GetIncarnation(), c.GetAllowed(), c.GetDenied(), c.GetWouldDeny(), c.GetUndecided()}
 	last, known := s.last[c.GetNodeId()]
 	s.last[c.GetNodeId()] = now
 	s.perCheck = max(s.perCheck, uint64(c.GetLimitsPerCheck()), 1)
@@ -352,7 +352,7 @@ func (s *sheet) add(c *weirv1.GetRuleCountsResponse) {
 	s.sum.allowed += since(now.allowed, last.allowed)
 	s.sum.denied += since(now.denied, last.denied)
 	s.sum.wouldDeny += since(now.wouldDeny, last.wouldDeny)
-	s.sum.unanswered += since(now.unanswered, last.unanswered)
+	s.sum.undecided += since(now.undecided, last.undecided)
 }
 
 // begin forgets what was counted so far.
@@ -447,7 +447,7 @@ func (p *rollout) checkSilent(silent map[string]time.Time, missing map[string]st
 func (p *rollout) tell(s *sheet, since time.Duration) error {
 	e := p.event("watched")
 	checks, denied, share := s.result()
-	e.Checks, e.Denied, e.Share, e.Undecided, e.Bound = &checks, &denied, &share, s.sum.unanswered, s.perCheck > 1
+	e.Checks, e.Denied, e.Share, e.Undecided, e.Bound = &checks, &denied, &share, s.sum.undecided, s.perCheck > 1
 	e.Seconds, e.Wait = min(since, p.wait).Seconds(), p.wait.Seconds()
 	return p.report(e)
 }
@@ -466,7 +466,7 @@ func (p *rollout) judge(ctx context.Context, s *sheet, end bool) error {
 		}
 		return nil
 	}
-	return p.goBack(ctx, fmt.Sprintf("%s, which is not below %s", formatCounts(checks, denied, share, s.perCheck > 1, s.sum.unanswered), formatShare(p.below)))
+	return p.goBack(ctx, fmt.Sprintf("%s, which is not below %s", formatCounts(checks, denied, share, s.perCheck > 1, s.sum.undecided), formatShare(p.below)))
 }
 
 // read adds what all nodes have counted, and returns the members whose counts are missing, with why. An error ends the roll-out.

@@ -48,7 +48,7 @@ func (f *fakeNode) ApplyRules(_ context.Context, request *weirv1.ApplyRulesReque
 
 func (f *fakeNode) DeleteRateLimit(_ context.Context, request *weirv1.DeleteRateLimitRequest) (*weirv1.DeleteRateLimitResponse, error) {
 	f.config.deleted = request
-	return &weirv1.DeleteRateLimitResponse{Revision: 8, RuleRevision: "new"}, f.failure
+	return &weirv1.DeleteRateLimitResponse{Revision: 8, RulesHash: "new"}, f.failure
 }
 
 func (f *fakeNode) GetRateLimit(_ context.Context, request *weirv1.GetRateLimitRequest) (*weirv1.RateLimit, error) {
@@ -88,17 +88,17 @@ func (c *fakeConfig) look() *weirv1.ListNodesResponse {
 }
 
 // running is a cluster whose members a, b and so on run these rules.
-func running(revisions ...string) *weirv1.ListNodesResponse {
-	nodes := &weirv1.ListNodesResponse{Nodes: []*weirv1.Node{{Id: "waits", Address: "w:1", RuleRevision: "other"}}}
-	for i, r := range revisions {
+func running(hashes ...string) *weirv1.ListNodesResponse {
+	nodes := &weirv1.ListNodesResponse{Nodes: []*weirv1.Node{{Id: "waits", Address: "w:1", RulesHash: "other"}}}
+	for i, r := range hashes {
 		id := string(rune('a' + i))
-		nodes.Nodes = append(nodes.Nodes, &weirv1.Node{Id: id, Address: id + ":1", Member: true, RuleRevision: r})
+		nodes.Nodes = append(nodes.Nodes, &weirv1.Node{Id: id, Address: id + ":1", Member: true, RulesHash: r})
 	}
 	return nodes
 }
 
 var changedAnswer = &weirv1.ApplyRulesResponse{
-	Revision: 7, RuleRevision: "new", Changed: true,
+	Revision: 7, RulesHash: "new", Changed: true,
 	Changes: []*weirv1.RuleChange{
 		{Kind: weirv1.RuleChange_KIND_ADDED, Domain: "shop", Id: "a"},
 		{Kind: weirv1.RuleChange_KIND_CHANGED, Domain: "shop", Id: "b/c", Fields: []*weirv1.FieldChange{
@@ -121,9 +121,9 @@ const (
 )
 
 func TestRulesApply(t *testing.T) {
-	unchanged := &weirv1.ApplyRulesResponse{Revision: 7, RuleRevision: "new"}
-	order := &weirv1.ApplyRulesResponse{Revision: 8, RuleRevision: "new", Changed: true}
-	many := &weirv1.ApplyRulesResponse{Revision: 8, RuleRevision: "new", Changed: true, Changes: changedAnswer.GetChanges()[:1], MoreChanges: 9}
+	unchanged := &weirv1.ApplyRulesResponse{Revision: 7, RulesHash: "new"}
+	order := &weirv1.ApplyRulesResponse{Revision: 8, RulesHash: "new", Changed: true}
+	many := &weirv1.ApplyRulesResponse{Revision: 8, RulesHash: "new", Changed: true, Changes: changedAnswer.GetChanges()[:1], MoreChanges: 9}
 	for _, test := range []struct {
 		args   string
 		answer *weirv1.ApplyRulesResponse
@@ -141,7 +141,7 @@ func TestRulesApply(t *testing.T) {
 		{"", order, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "only the order of the rules changes\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
 		{"", many, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "+ shop/a\nand 9 more\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
 		{"--json", unchanged, []*weirv1.ListNodesResponse{running("new")},
-			outcome{0, `{"revision":"7","rule_revision":"new","changes":[],"more_changes":0,"changed":false}` + "\n", ""}},
+			outcome{0, `{"revision":"7","rules_hash":"new","changes":[],"more_changes":0,"changed":false}` + "\n", ""}},
 		{"--dry-run", changedAnswer, nil, outcome{0, changesText + "not stored: the rules stay at revision 7\n", ""}},
 		{"--prune", unchanged, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "nothing changes\nstill at revision 7 (new)\nthe only node runs it\n", ""}},
 	} {
@@ -242,12 +242,12 @@ func TestRulesLint(t *testing.T) {
 func watchedRules() []*weirv1.WatchRulesResponse {
 	off := false
 	return []*weirv1.WatchRulesResponse{
-		{Revision: 9, RuleRevision: "3f2a", RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "a/b", Revision: 3, Rule: &weirv1.Rule{
+		{Revision: 9, RulesHash: "3f2a", RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "a/b", Revision: 3, Rule: &weirv1.Rule{
 			When:   map[string]*weirv1.Condition{"method": {AnyOf: []string{"GET", "PUT"}}, "beta": {Absent: true}},
 			Per:    []*weirv1.AttributeSet{{Attributes: []string{"user"}}, {Attributes: []string{"ip", "key"}}},
 			Limits: []*weirv1.Limit{{Limit: 10, Window: "1s", Burst: 20, Algorithm: "gcra"}, {Limit: 500, Window: "1h"}},
 		}}}},
-		{Revision: 9, RuleRevision: "3f2a", Complete: true, RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "c", Revision: 9, Rule: &weirv1.Rule{
+		{Revision: 9, RulesHash: "3f2a", Complete: true, RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "c", Revision: 9, Rule: &weirv1.Rule{
 			Unlimited: true, Enabled: &off,
 		}}}},
 	}
@@ -294,7 +294,7 @@ revision 9 (3f2a), 2 rules
 		t.Errorf("exported %s, %v", text, err)
 	}
 	for args, want := range map[string]string{
-		"list --json":                    `"rule_revision":"3f2a"`,
+		"list --json":                    `"rules_hash":"3f2a"`,
 		"list --json --domain shop":      `"complete":true,"descriptor_files":[]}`,
 		"get a/b --domain shop --json":   `{"domain":"shop","id":"a/b",`,
 		"export --json":                  `"limits":[{"limit":10,"window":"1s","burst":20,`,

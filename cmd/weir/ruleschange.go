@@ -65,7 +65,7 @@ func (a *app) apply(cmd *cobra.Command, q *nodeFlags, request *weirv1.ApplyRules
 		if request.GetDryRun() {
 			return "", a.print(q.json, response, text+formatDryRun(response))
 		}
-		return response.GetRuleRevision(), a.print(q.json, response, text+formatApplied(response))
+		return response.GetRulesHash(), a.print(q.json, response, text+formatApplied(response))
 	})
 }
 
@@ -96,8 +96,8 @@ afterwards.`,
 				if err != nil {
 					return "", err
 				}
-				text := fmt.Sprintf("deleted %s in revision %d (%s)\n", name, response.GetRevision(), response.GetRuleRevision())
-				return response.GetRuleRevision(), a.print(q.json, response, text)
+				text := fmt.Sprintf("deleted %s in revision %d (%s)\n", name, response.GetRevision(), response.GetRulesHash())
+				return response.GetRulesHash(), a.print(q.json, response, text)
 			})
 		},
 	}
@@ -107,16 +107,16 @@ afterwards.`,
 }
 
 // changeAndWait makes a change and waits until all members run the content
-// revision that it returns; none means that there is nothing to wait for.
+// hash that it returns; none means that there is nothing to wait for.
 func (a *app) changeAndWait(cmd *cobra.Command, q *nodeFlags, change func(context.Context, *client.Node) (string, error)) error {
 	var missing []string
 	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
-		revision, err := change(ctx, c)
-		if err != nil || revision == "" {
+		hash, err := change(ctx, c)
+		if err != nil || hash == "" {
 			return err
 		}
 		var members int
-		members, missing, err = awaitNodes(ctx, c, revision)
+		members, missing, err = awaitNodes(ctx, c, hash)
 		if err == nil && len(missing) == 0 && !q.json {
 			_, err = fmt.Fprintf(a.stdout, "%s\n", formatRunning(members))
 		}
@@ -129,10 +129,10 @@ func (a *app) changeAndWait(cmd *cobra.Command, q *nodeFlags, change func(contex
 	return err
 }
 
-// awaitNodes waits until all members run the rules of that content revision, and
+// awaitNodes waits until all members run the rules of that hash, and
 // returns how many there are. When ctx ends first it returns the others, with what
 // they run.
-func awaitNodes(ctx context.Context, c *client.Node, revision string) (members int, missing []string, err error) {
+func awaitNodes(ctx context.Context, c *client.Node, hash string) (members int, missing []string, err error) {
 	look := time.NewTicker(nodesEvery)
 	defer look.Stop()
 	for {
@@ -144,7 +144,7 @@ func awaitNodes(ctx context.Context, c *client.Node, revision string) (members i
 					continue
 				}
 				members++
-				if n.GetRuleRevision() != revision {
+				if n.GetRulesHash() != hash {
 					missing = append(missing, formatMissing(n))
 				}
 			}

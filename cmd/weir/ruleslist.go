@@ -49,7 +49,7 @@ func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.Watc
 		if err != nil {
 			return nil, err
 		}
-		state.Revision, state.RuleRevision, state.Complete = part.GetRevision(), part.GetRuleRevision(), part.GetComplete()
+		state.Revision, state.RulesHash, state.Complete = part.GetRevision(), part.GetRulesHash(), part.GetComplete()
 		state.RateLimits = append(state.RateLimits, part.GetRateLimits()...)
 		state.DescriptorFiles = append(state.DescriptorFiles, part.GetDescriptorFiles()...)
 	}

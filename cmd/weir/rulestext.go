@@ -46,7 +46,7 @@ func formatApplied(response *weirv1.ApplyRulesResponse) string {
 	if !response.GetChanged() {
 		verb = "still at"
 	}
-	return fmt.Sprintf("%s revision %d (%s)\n", verb, response.GetRevision(), response.GetRuleRevision())
+	return fmt.Sprintf("%s revision %d (%s)\n", verb, response.GetRevision(), response.GetRulesHash())
 }
 
 func formatDryRun(response *weirv1.ApplyRulesResponse) string {
@@ -62,10 +62,10 @@ func formatRunning(members int) string {
 
 // formatMissing describes a node that does not run the rules that it should.
 func formatMissing(n *weirv1.Node) string {
-	if n.GetRuleRevision() == "" {
+	if n.GetRulesHash() == "" {
 		return fmt.Sprintf("%s at %s is not registered in etcd", n.GetId(), n.GetAddress())
 	}
-	return fmt.Sprintf("%s at %s runs %s", n.GetId(), n.GetAddress(), n.GetRuleRevision())
+	return fmt.Sprintf("%s at %s runs %s", n.GetId(), n.GetAddress(), n.GetRulesHash())
 }
 
 // formatFile writes a state as a file: the rules, and a document per domain of
@@ -91,7 +91,7 @@ func formatRuleTable(state *weirv1.WatchRulesResponse) string {
 			yesNo(rule.Enabled == nil || rule.GetEnabled()), r.GetRevision())
 	}
 	table.flush()
-	fmt.Fprintf(&out, "\nrevision %d (%s), %s\n", state.GetRevision(), state.GetRuleRevision(), count(len(state.GetRateLimits()), "rule"))
+	fmt.Fprintf(&out, "\nrevision %d (%s), %s\n", state.GetRevision(), state.GetRulesHash(), count(len(state.GetRateLimits()), "rule"))
 	return out.String()
 }
 

@@ -36,7 +36,7 @@ func (d *decisions) parse(line []byte, r *record) fault {
 		return noTime
 	case d.c.hashed:
 		return hashed
-	case d.c.source == "overloaded" || d.c.source == "unanswered" || d.c.source == "excess":
+	case d.c.source == "overloaded" || d.c.source == "undecided" || d.c.source == "excess":
 		return notADecision
 	}
 	r.logged = &d.c

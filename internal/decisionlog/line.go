@@ -22,14 +22,14 @@ type Line struct {
 	API string `json:"api"`
 	// TraceID is the W3C trace id of the call in hexadecimal, if it has one.
 	TraceID string `json:"trace_id,omitempty"`
-	// Revision is that of the rules which the check was matched with.
-	Revision string `json:"revision"`
-	Domain   string `json:"domain"`
+	// RulesHash is that of the rules which the check was matched with.
+	RulesHash string `json:"rules_hash"`
+	Domain    string `json:"domain"`
 	// Keys says how the values of entries are written: Hashed or Clear.
 	Keys    string `json:"keys"`
 	Allowed bool   `json:"allowed"`
 	// Source is that of the metric weir_checks_total; of several descriptors the one that decided. Calls of Envoy can
-	// also be unanswered, which is an error for Envoy, or excess: more than one call may ask.
+	// also be undecided, which is an error for Envoy, or excess: more than one call may ask.
 	Source string `json:"source"`
 	// Peek says that nothing was counted.
 	Peek bool `json:"peek,omitempty"`
@@ -162,7 +162,7 @@ func (l *Line) AppendTo(b []byte) []byte {
 	o.text("node", l.Node)
 	o.text("api", l.API)
 	o.textIf("trace_id", l.TraceID)
-	o.text("revision", l.Revision)
+	o.text("rules_hash", l.RulesHash)
 	o.text("domain", l.Domain)
 	o.text("keys", l.Keys)
 	o.bool("allowed", l.Allowed)

@@ -173,8 +173,8 @@ func TestPoliciesMeanWhatFilesMean(t *testing.T) {
 	server.Set(t, "1", configs...)
 	_, changes := start(t, config(server.Address))
 	got := next(t, changes)
-	if got.Len() != policies || got.Revision() != want.Revision() {
-		t.Errorf("%d rules of revision %s, want %d of %s", got.Len(), got.Revision(), want.Len(), want.Revision())
+	if got.Len() != policies || got.Hash() != want.Hash() {
+		t.Errorf("%d rules of revision %s, want %d of %s", got.Len(), got.Hash(), want.Len(), want.Hash())
 	}
 	h := ring.NewHasher([ring.SecretSize]byte{1})
 	matched := 0

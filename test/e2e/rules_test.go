@@ -68,8 +68,8 @@ func awaitRevision(t *testing.T, revision string, nodes []*process.Node) {
 	process.Await(t, process.Patience, func() error {
 		for _, n := range nodes {
 			for _, m := range n.Nodes().GetNodes() {
-				if m.GetRuleRevision() != revision {
-					return fmt.Errorf("%s says that %s runs %s, not %s", n.ID, m.GetId(), m.GetRuleRevision(), revision)
+				if m.GetRulesHash() != revision {
+					return fmt.Errorf("%s says that %s runs %s, not %s", n.ID, m.GetId(), m.GetRulesHash(), revision)
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func saidAt(t *testing.T, n *process.Node, message string, revision int64) time.
 		var entry struct {
 			Time          time.Time `json:"time"`
 			Msg           string    `json:"msg"`
-			StoreRevision int64     `json:"store_revision"`
+			StoreRevision int64     `json:"revision"`
 		}
 		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == message && entry.StoreRevision == revision {
 			return entry.Time
@@ -101,7 +101,7 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 	process.NotInBrief(t)
 	const rounds = 8
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s") // what counts is that all are decided
-	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 1_000_000)).GetRuleRevision(), nodes)
+	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 1_000_000)).GetRulesHash(), nodes)
 	var counts tally
 	stop := itemLoad(nodes, &counts)
 	defer stop()
@@ -118,7 +118,7 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 		if resp.GetRevision() != int64(round+1) || len(resp.GetChanges()) != manyRules {
 			t.Fatalf("round %d: revision %d, %d changes", round, resp.GetRevision(), len(resp.GetChanges()))
 		}
-		awaitRevision(t, resp.GetRuleRevision(), nodes)
+		awaitRevision(t, resp.GetRulesHash(), nodes)
 		slowestReport = max(slowestReport, time.Since(returned))
 		accepted := saidAt(t, asked, "rules stored", resp.GetRevision())
 		for i, n := range nodes {
@@ -221,7 +221,7 @@ func TestApplyWaitsForAllNodes(t *testing.T) {
 func TestRulesWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd, nodes := startThreeWith(t)
-	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 7)).GetRuleRevision(), nodes)
+	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 7)).GetRulesHash(), nodes)
 	etcd.Kill()
 	if code, out := weirRules(t, nodes[1], itemRules(3, 9), "apply", "-f", "-"); code != 2 || !strings.Contains(out, "no answer in 2s; the change may have been made or not") {
 		t.Errorf("without etcd: exit code %d, %s", code, out)
@@ -261,7 +261,7 @@ func limitOf(t *testing.T, n *process.Node, i int) uint32 {
 func TestDamagedRulesInEtcd(t *testing.T) {
 	t.Parallel()
 	etcd, nodes := startThreeWith(t)
-	awaitRevision(t, apply(t, nodes[0], itemRules(3, 7)).GetRuleRevision(), nodes)
+	awaitRevision(t, apply(t, nodes[0], itemRules(3, 7)).GetRulesHash(), nodes)
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint}})
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func (n note) String() string {
 	switch n.take.Source {
 	case shard.Redirected:
 		word(true, "not here")
-	case shard.Unanswered, shard.Overloaded:
+	case shard.Undecided, shard.Overloaded:
 		word(true, "not decided")
 	default:
 		word(d.Allowed, fmt.Sprintf("allowed by %v, %d remain", sourceName(n.take.Source), d.Remaining))

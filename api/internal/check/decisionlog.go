@@ -55,7 +55,7 @@ func (n *notes) reset() *notes {
 // lineOf returns the name of a line and its descriptors, of which n were noted.
 func (c *Checker) lineOf(ctx context.Context, w *Work, api string) *decisionlog.Line {
 	l := lines.Get().(*decisionlog.Line)
-	*l = decisionlog.Line{Time: time.Now(), API: api, Revision: w.Set.Revision(), Domain: w.Request.Domain, Descriptors: l.Descriptors[:0]}
+	*l = decisionlog.Line{Time: time.Now(), API: api, RulesHash: w.Set.Hash(), Domain: w.Request.Domain, Descriptors: l.Descriptors[:0]}
 	if sc := tracing.Remote(ctx); sc.HasTraceID() {
 		l.TraceID = sc.TraceID().String()
 	}

@@ -60,16 +60,16 @@ const (
 	hadRoom = iota
 	hadNone
 	hadNoneUnenforced
-	notAnswered
+	leftUndecided
 	outcomes // how many there are
 )
 
 var outcomeNames = [outcomes]string{
-	hadRoom: "allowed", hadNone: "denied", hadNoneUnenforced: "would_deny", notAnswered: "unanswered",
+	hadRoom: "allowed", hadNone: "denied", hadNoneUnenforced: "would_deny", leftUndecided: "undecided",
 }
 
 var ruleDesc = prometheus.NewDesc("weir_rule_limits_total",
-	"Limits that checks were held against, by rule and result: allowed, denied, would_deny (no room, but not enforced), unanswered (no node decided). "+
+	"Limits that checks were held against, by rule and result: allowed, denied, would_deny (no room, but not enforced), undecided (no node decided). "+
 		"Checks that only look are not counted. A rule's series begins with its first check.",
 	[]string{"domain", "rule", "result"}, nil)
 
@@ -127,14 +127,14 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 }
 
 // RuleCounts is what became of the limits of one rule since the node was started, or since the rule was added.
-type RuleCounts struct{ Allowed, Denied, WouldDeny, Unanswered uint64 }
+type RuleCounts struct{ Allowed, Denied, WouldDeny, Undecided uint64 }
 
 // CountsOf returns the counts of a rule in force, by its rank.
 func (c *Checker) CountsOf(set *rules.Set, rank int) RuleCounts {
 	one := c.tallies.of(set)[rank]
 	return RuleCounts{
 		Allowed: one.counts[hadRoom].Load(), Denied: one.counts[hadNone].Load(),
-		WouldDeny: one.counts[hadNoneUnenforced].Load(), Unanswered: one.counts[notAnswered].Load(),
+		WouldDeny: one.counts[hadNoneUnenforced].Load(), Undecided: one.counts[leftUndecided].Load(),
 	}
 }
 
@@ -206,7 +206,7 @@ func (c *Checker) count(w *Work, r run, at int64) {
 func outcomeOf(t *shard.Take) int {
 	switch {
 	case !Answered(t):
-		return notAnswered
+		return leftUndecided
 	case t.Decision.Allowed:
 		return hadRoom
 	case t.Shadow:

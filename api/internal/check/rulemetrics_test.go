@@ -84,8 +84,8 @@ func TestOutcomeOf(t *testing.T) {
 		{shard.Owner, true, true, hadRoom},
 		{shard.Local, false, false, hadNone},
 		{shard.Owner, false, true, hadNoneUnenforced},
-		{shard.Unanswered, true, false, notAnswered},
-		{shard.Overloaded, false, true, notAnswered},
+		{shard.Undecided, true, false, leftUndecided},
+		{shard.Overloaded, false, true, leftUndecided},
 	} {
 		take := shard.Take{Source: tc.source, Shadow: tc.shadow}
 		take.Decision.Allowed = tc.allowed

@@ -42,7 +42,7 @@ func (c *Checker) TellSpan(w *Work, allowed bool, v Verdict) {
 	w.told = true
 	w.span.SetAttributes(
 		attribute.String("weir.domain", w.Request.Domain), attribute.Bool("weir.allowed", allowed), attribute.String("weir.source", sourceNames[v.Source]),
-		attribute.Int("weir.checks", len(w.Items)), attribute.String("weir.rules_revision", w.Set.Revision()),
+		attribute.Int("weir.checks", len(w.Items)), attribute.String("weir.rules_hash", w.Set.Hash()),
 	)
 	if v.By < 0 || len(w.Items) == 0 {
 		return

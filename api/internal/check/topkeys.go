@@ -8,7 +8,7 @@ import (
 
 // orderOf is the order that an outcome belongs to, in addition to Checks.
 var orderOf = [outcomes]topkeys.Order{
-	hadRoom: topkeys.Checks, hadNone: topkeys.Denied, hadNoneUnenforced: topkeys.WouldDeny, notAnswered: topkeys.Checks,
+	hadRoom: topkeys.Checks, hadNone: topkeys.Denied, hadNoneUnenforced: topkeys.WouldDeny, leftUndecided: topkeys.Checks,
 }
 
 // draw records those takes of a run that are drawn. The last one has the number end among those of its rule and outcome.
@@ -93,7 +93,7 @@ func (w *Work) KeyAttributes() (attributes []topkeys.Attribute) {
 }
 
 // badness orders outcomes: the highest of its limits is a check's.
-var badness = [outcomes]int{hadRoom: 0, notAnswered: 1, hadNoneUnenforced: 2, hadNone: 3}
+var badness = [outcomes]int{hadRoom: 0, leftUndecided: 1, hadNoneUnenforced: 2, hadNone: 3}
 
 // HashedValue returns what the decision log and the lists of keys have in place of a value: a hash that only those with
 // the cluster's secret can make, and of which the name is part.

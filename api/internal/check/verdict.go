@@ -124,7 +124,7 @@ func Answered(t *shard.Take) bool {
 	switch t.Source {
 	case shard.Owner, shard.Local, shard.Lent, shard.Relayed, shard.Provisional:
 		return true
-	case shard.Unanswered, shard.Overloaded, shard.Redirected, shard.Deferred:
+	case shard.Undecided, shard.Overloaded, shard.Redirected, shard.Deferred:
 	}
 	return false
 }

@@ -537,7 +537,7 @@ type GetRuleCountsResponse struct {
 	// How often a limit had no room, and enforce below 100 kept it from denying.
 	WouldDeny uint64 `protobuf:"varint,6,opt,name=would_deny,json=wouldDeny,proto3" json:"would_deny,omitempty"`
 	// How often no node decided.
-	Unanswered uint64 `protobuf:"varint,7,opt,name=unanswered,proto3" json:"unanswered,omitempty"`
+	Undecided uint64 `protobuf:"varint,7,opt,name=undecided,proto3" json:"undecided,omitempty"`
 	// How many limits of the rule a check is held against at most. With 1, the counts are those of checks.
 	LimitsPerCheck uint32 `protobuf:"varint,8,opt,name=limits_per_check,json=limitsPerCheck,proto3" json:"limits_per_check,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -616,9 +616,9 @@ func (x *GetRuleCountsResponse) GetWouldDeny() uint64 {
 	return 0
 }
 
-func (x *GetRuleCountsResponse) GetUnanswered() uint64 {
+func (x *GetRuleCountsResponse) GetUndecided() uint64 {
 	if x != nil {
-		return x.Unanswered
+		return x.Undecided
 	}
 	return 0
 }
@@ -1415,9 +1415,9 @@ type Node struct {
 	State NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=weir.v1.NodeState" json:"state,omitempty"`
 	// Its software version. Empty if its key is gone from etcd.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	// The revision of the rules that it runs: a short hash of their content. Empty if its
+	// The hash of the rules that it runs, which two sets share only if they decide alike. Empty if its
 	// key is gone from etcd.
-	RuleRevision string `protobuf:"bytes,6,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	RulesHash string `protobuf:"bytes,6,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	// Whether it is a member of the view.
 	Member bool `protobuf:"varint,7,opt,name=member,proto3" json:"member,omitempty"`
 	// Whether the asked node reaches it. True for itself.
@@ -1507,9 +1507,9 @@ func (x *Node) GetVersion() string {
 	return ""
 }
 
-func (x *Node) GetRuleRevision() string {
+func (x *Node) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -2130,7 +2130,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x03cut\x18\x03 \x01(\bR\x03cut\"G\n" +
 	"\x14GetRuleCountsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x17\n" +
-	"\arule_id\x18\x02 \x01(\tR\x06ruleId\"\x89\x02\n" +
+	"\arule_id\x18\x02 \x01(\tR\x06ruleId\"\x87\x02\n" +
 	"\x15GetRuleCountsResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
@@ -2138,10 +2138,8 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\aallowed\x18\x04 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x05 \x01(\x04R\x06denied\x12\x1d\n" +
 	"\n" +
-	"would_deny\x18\x06 \x01(\x04R\twouldDeny\x12\x1e\n" +
-	"\n" +
-	"unanswered\x18\a \x01(\x04R\n" +
-	"unanswered\x12(\n" +
+	"would_deny\x18\x06 \x01(\x04R\twouldDeny\x12\x1c\n" +
+	"\tundecided\x18\a \x01(\x04R\tundecided\x12(\n" +
 	"\x10limits_per_check\x18\b \x01(\rR\x0elimitsPerCheck\"\\\n" +
 	"\x18CreateAccessTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2182,14 +2180,15 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x10ListNodesRequest\"L\n" +
 	"\x11ListNodesResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12#\n" +
-	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\x9e\x03\n" +
+	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\x98\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12(\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x12.weir.v1.NodeStateR\x05state\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\x12#\n" +
-	"\rrule_revision\x18\x06 \x01(\tR\fruleRevision\x12\x16\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\x06 \x01(\tR\trulesHash\x12\x16\n" +
 	"\x06member\x18\a \x01(\bR\x06member\x12\x1c\n" +
 	"\treachable\x18\b \x01(\bR\treachable\x12\x1e\n" +
 	"\n" +

@@ -987,8 +987,8 @@ type DeleteRateLimitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The store's revision after the deletion.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The content's revision, as nodes announce the one that they run.
-	RuleRevision  string `protobuf:"bytes,2,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	// The hash of the rules after it, as nodes announce that of the rules that they run.
+	RulesHash     string `protobuf:"bytes,2,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1030,9 +1030,9 @@ func (x *DeleteRateLimitResponse) GetRevision() int64 {
 	return 0
 }
 
-func (x *DeleteRateLimitResponse) GetRuleRevision() string {
+func (x *DeleteRateLimitResponse) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -1167,8 +1167,8 @@ type ListRateLimitsResponse struct {
 	// The store's revision, to tell whether pages are of one state. 0 if the rules
 	// come from a file, or if there have never been any.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The content's revision.
-	RuleRevision  string `protobuf:"bytes,4,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	// The hash of the rules.
+	RulesHash     string `protobuf:"bytes,4,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1224,9 +1224,9 @@ func (x *ListRateLimitsResponse) GetRevision() int64 {
 	return 0
 }
 
-func (x *ListRateLimitsResponse) GetRuleRevision() string {
+func (x *ListRateLimitsResponse) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -1332,9 +1332,9 @@ type ApplyRulesResponse struct {
 	// The store's revision after the change; the present one if nothing has changed,
 	// or with dry_run.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The content's revision after the change, as nodes announce the one that they
+	// The hash of the rules after the change, as nodes announce that of the rules that they
 	// run. With dry_run: as it would be.
-	RuleRevision string `protobuf:"bytes,2,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	RulesHash string `protobuf:"bytes,2,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	// The differences, up to 1000 of them.
 	Changes []*RuleChange `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
 	// How many more differences there are.
@@ -1383,9 +1383,9 @@ func (x *ApplyRulesResponse) GetRevision() int64 {
 	return 0
 }
 
-func (x *ApplyRulesResponse) GetRuleRevision() string {
+func (x *ApplyRulesResponse) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -1601,8 +1601,8 @@ type WatchRulesResponse struct {
 	// The store's revision. 0 if the rules come from a file, or if there have never
 	// been any.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The content's revision.
-	RuleRevision string `protobuf:"bytes,2,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	// The hash of the rules.
+	RulesHash string `protobuf:"bytes,2,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	// The rules that are new or different; at first all, in their order.
 	RateLimits []*RateLimit `protobuf:"bytes,3,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
 	// The rules that are gone.
@@ -1653,9 +1653,9 @@ func (x *WatchRulesResponse) GetRevision() int64 {
 	return 0
 }
 
-func (x *WatchRulesResponse) GetRuleRevision() string {
+func (x *WatchRulesResponse) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -1826,10 +1826,11 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\x16DeleteRateLimitRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"Z\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"T\n" +
 	"\x17DeleteRateLimitResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\x12#\n" +
-	"\rrule_revision\x18\x02 \x01(\tR\fruleRevision\"=\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\x02 \x01(\tR\trulesHash\"=\n" +
 	"\x13GetRateLimitRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"k\n" +
@@ -1837,13 +1838,14 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\xb6\x01\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xb0\x01\n" +
 	"\x16ListRateLimitsResponse\x123\n" +
 	"\vrate_limits\x18\x01 \x03(\v2\x12.weir.v1.RateLimitR\n" +
 	"rateLimits\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\x12#\n" +
-	"\rrule_revision\x18\x04 \x01(\tR\fruleRevision\"\xd3\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\x04 \x01(\tR\trulesHash\"\xd3\x01\n" +
 	"\x11ApplyRulesRequest\x12\x14\n" +
 	"\x05rules\x18\x01 \x01(\tR\x05rules\x12\x1d\n" +
 	"\n" +
@@ -1852,10 +1854,11 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\x05prune\x18\x04 \x01(\bR\x05prune\x12\x17\n" +
 	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x120\n" +
 	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
-	"\x12_expected_revision\"\xc1\x01\n" +
+	"\x12_expected_revision\"\xbb\x01\n" +
 	"\x12ApplyRulesResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\x12#\n" +
-	"\rrule_revision\x18\x02 \x01(\tR\fruleRevision\x12-\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\x02 \x01(\tR\trulesHash\x12-\n" +
 	"\achanges\x18\x03 \x03(\v2\x13.weir.v1.RuleChangeR\achanges\x12!\n" +
 	"\fmore_changes\x18\x04 \x01(\x05R\vmoreChanges\x12\x18\n" +
 	"\achanged\x18\x05 \x01(\bR\achanged\"\xe2\x01\n" +
@@ -1876,10 +1879,11 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"+\n" +
 	"\x11WatchRulesRequest\x12\x16\n" +
-	"\x06domain\x18\x01 \x01(\tR\x06domain\"\x83\x02\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\"\xfd\x01\n" +
 	"\x12WatchRulesResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\x12#\n" +
-	"\rrule_revision\x18\x02 \x01(\tR\fruleRevision\x123\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\x02 \x01(\tR\trulesHash\x123\n" +
 	"\vrate_limits\x18\x03 \x03(\v2\x12.weir.v1.RateLimitR\n" +
 	"rateLimits\x120\n" +
 	"\adeleted\x18\x04 \x03(\v2\x16.weir.v1.RateLimitNameR\adeleted\x12\x1a\n" +

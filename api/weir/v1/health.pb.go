@@ -212,8 +212,8 @@ type GetHealthStatusResponse struct {
 	Members []*Member `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
 	// Whether etcd answered the last time it was asked.
 	EtcdReachable bool `protobuf:"varint,9,opt,name=etcd_reachable,json=etcdReachable,proto3" json:"etcd_reachable,omitempty"`
-	// The revision of the rules in use: a short hash of their content.
-	RuleRevision string `protobuf:"bytes,10,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
+	// The hash of the rules in use.
+	RulesHash string `protobuf:"bytes,10,opt,name=rules_hash,json=rulesHash,proto3" json:"rules_hash,omitempty"`
 	// How many rules are in use.
 	RuleCount uint32 `protobuf:"varint,11,opt,name=rule_count,json=ruleCount,proto3" json:"rule_count,omitempty"`
 	// How many counters live on this node.
@@ -318,9 +318,9 @@ func (x *GetHealthStatusResponse) GetEtcdReachable() bool {
 	return false
 }
 
-func (x *GetHealthStatusResponse) GetRuleRevision() string {
+func (x *GetHealthStatusResponse) GetRulesHash() string {
 	if x != nil {
-		return x.RuleRevision
+		return x.RulesHash
 	}
 	return ""
 }
@@ -439,7 +439,7 @@ const file_weir_v1_health_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
 	"\x16ResetRateLimitResponse\x12,\n" +
 	"\x06limits\x18\x01 \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\"\x18\n" +
-	"\x16GetHealthStatusRequest\"\x9a\x03\n" +
+	"\x16GetHealthStatusRequest\"\x94\x03\n" +
 	"\x17GetHealthStatusResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -449,9 +449,10 @@ const file_weir_v1_health_proto_rawDesc = "" +
 	"\areasons\x18\x06 \x03(\tR\areasons\x12\x12\n" +
 	"\x04view\x18\a \x01(\x04R\x04view\x12)\n" +
 	"\amembers\x18\b \x03(\v2\x0f.weir.v1.MemberR\amembers\x12%\n" +
-	"\x0eetcd_reachable\x18\t \x01(\bR\retcdReachable\x12#\n" +
-	"\rrule_revision\x18\n" +
-	" \x01(\tR\fruleRevision\x12\x1d\n" +
+	"\x0eetcd_reachable\x18\t \x01(\bR\retcdReachable\x12\x1d\n" +
+	"\n" +
+	"rules_hash\x18\n" +
+	" \x01(\tR\trulesHash\x12\x1d\n" +
 	"\n" +
 	"rule_count\x18\v \x01(\rR\truleCount\x12\x1a\n" +
 	"\bcounters\x18\f \x01(\x04R\bcounters\x12\x18\n" +

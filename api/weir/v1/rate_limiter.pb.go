@@ -40,7 +40,7 @@ const (
 	// The limit is 0: the rule blocks.
 	DenialReason_DENIAL_REASON_BLOCKED DenialReason = 3
 	// No node that could decide answered in time, and the rule's on_failure is deny.
-	DenialReason_DENIAL_REASON_UNANSWERED DenialReason = 4
+	DenialReason_DENIAL_REASON_UNDECIDED DenialReason = 4
 )
 
 // Enum value maps for DenialReason.
@@ -50,14 +50,14 @@ var (
 		1: "DENIAL_REASON_LIMIT_REACHED",
 		2: "DENIAL_REASON_COST_ABOVE_LIMIT",
 		3: "DENIAL_REASON_BLOCKED",
-		4: "DENIAL_REASON_UNANSWERED",
+		4: "DENIAL_REASON_UNDECIDED",
 	}
 	DenialReason_value = map[string]int32{
 		"DENIAL_REASON_UNSPECIFIED":      0,
 		"DENIAL_REASON_LIMIT_REACHED":    1,
 		"DENIAL_REASON_COST_ABOVE_LIMIT": 2,
 		"DENIAL_REASON_BLOCKED":          3,
-		"DENIAL_REASON_UNANSWERED":       4,
+		"DENIAL_REASON_UNDECIDED":        4,
 	}
 )
 
@@ -1788,13 +1788,13 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\n" +
 	"CheckError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xab\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xaa\x01\n" +
 	"\fDenialReason\x12\x1d\n" +
 	"\x19DENIAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
 	"\x1eDENIAL_REASON_COST_ABOVE_LIMIT\x10\x02\x12\x19\n" +
-	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1c\n" +
-	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\xd9\x01\n" +
+	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1b\n" +
+	"\x17DENIAL_REASON_UNDECIDED\x10\x04*\xd9\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +

@@ -192,7 +192,7 @@ func registryAfterOutage(p *script) {
 	p.note("swap while away: %v", errors.Is(a.SwapView(p.Context(), p.view(2, "a"), a.viewRevision()), cluster.ErrViewChanged))
 	p.system.start(p.T)
 	changed := node("a", 1)
-	changed.RuleRevision = "new"
+	changed.RulesHash = "new"
 	a.Announce(changed)
 	b.await("back", func(content cluster.RegistryContent) bool { return slices.Contains(content.Nodes, changed) })
 	p.note("alarm: %q, %v", a.Status().Alarm, a.Reachable())
@@ -204,7 +204,7 @@ func registryAfterWipe(p *script) {
 	p.system.wipe(p.T)
 	p.system.start(p.T)
 	changed := node("a", 1)
-	changed.RuleRevision = "new"
+	changed.RulesHash = "new"
 	a.Announce(changed)
 	b.await("back", func(content cluster.RegistryContent) bool {
 		return slices.Contains(content.Nodes, changed) && ids(content) == "a,b"
