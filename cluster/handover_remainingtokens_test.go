@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -46,7 +47,7 @@ func (c *stayingCaller) run(stop <-chan struct{}) {
 // What remains does not rise for callers that stay with a node while the counters, of which tokens are lent, go to other nodes.
 func TestRemainingInAHandover(t *testing.T) {
 	all := []algorithms.Algorithm{algorithms.FixedWindow, algorithms.SlidingWindow, algorithms.TokenBucket, algorithms.GCRA}
-	if raced {
+	if testform.RaceEnabled {
 		all = all[1:2]
 	}
 	for _, a := range all {

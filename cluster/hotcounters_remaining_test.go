@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -59,7 +60,7 @@ func TestRemainingAmongMany(t *testing.T) {
 		if algorithm == algorithms.SlidingWindowLog { // its limits are too small for a flood
 			continue
 		}
-		if raced && algorithm != algorithms.SlidingWindow {
+		if testform.RaceEnabled && algorithm != algorithms.SlidingWindow {
 			continue
 		}
 		for name, tc := range map[string]struct {

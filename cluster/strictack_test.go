@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -123,9 +124,9 @@ func TestStrictWhenTheOwnerIsKilled(t *testing.T) {
 		shows        bool // that it is more without
 	}{{5, 40, false}, {50, 40, false}, {500, 10, true}} {
 		switch {
-		case raced:
+		case testform.RaceEnabled:
 			tc.kills = 2
-		case !allTests():
+		case !testform.AllTests():
 			tc.kills = min(tc.kills, 10)
 		}
 		most, mostRelaxed := int64(0), int64(0)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // reregister has nodes that are evicted and live register again, as package etcd does.
@@ -38,7 +39,7 @@ func TestUnreachableMember(t *testing.T) {
 		{"a b c d e", "b c d", true},
 	} {
 		ids := strings.Fields(tc.members)
-		if len(ids) > 3 && !allTests() {
+		if len(ids) > 3 && !testform.AllTests() {
 			continue
 		}
 		last := ids[len(ids)-1]

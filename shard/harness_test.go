@@ -3,13 +3,13 @@ package shard
 import (
 	"flag"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -18,7 +18,7 @@ import (
 
 // TestMain has rapid draw 30 examples in the short form instead of 100. The flag -rapid.checks says otherwise.
 func TestMain(m *testing.M) {
-	if os.Getenv("RUN_ALL_TESTS") == "" {
+	if !testform.AllTests() {
 		if err := flag.Set("rapid.checks", "30"); err != nil {
 			panic(err)
 		}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // Nodes join, leave, die, come back, and are separated from each other and from etcd, at random. At no moment two nodes decide in one
 // partition. Once all is calm the partitions are where the plan wants them, and all deltas have arrived. SEEDS plays more worlds.
 func TestRandomWorlds(t *testing.T) {
 	seeds := 5
-	if os.Getenv("RUN_ALL_TESTS") != "" {
+	if testform.AllTests() {
 		seeds = 20
 	}
 	if n, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {

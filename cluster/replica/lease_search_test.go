@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // leaseRule is a rule without which the search of decision leases must find a fault.
@@ -541,7 +542,7 @@ func TestSearchLeases(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := tc.leaseSearch
 			s.brief(t)
-			if s.most > 0 && !allTests() {
+			if s.most > 0 && !testform.AllTests() {
 				s.most = min(s.most, 15_000)
 			}
 			states, complete, problem := s.run()
@@ -568,8 +569,8 @@ func TestSearchLeasesFindsDefects(t *testing.T) {
 		{leaseStandby, "a stops twice"}, {leaseAgain, "a stops twice"}, {leaseJoined, "a stops twice"}, {leaseDeparted, "members that leave"}, {leaseNewest, "etcd is wiped"},
 	} {
 		t.Run(string(tc.broken), func(t *testing.T) {
-			if slices.Contains(longSearches, tc.broken) && !allTests() {
-				t.Skip("a long search: with RUN_ALL_TESTS=1 only, as .ci/run has it")
+			if slices.Contains(longSearches, tc.broken) {
+				testform.NotInBrief(t)
 			}
 			for _, setting := range leaseSettings {
 				if setting.name != tc.setting {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // The settings of the search. Without faults it completes; the others have tens of millions of states, of which the first are visited.
@@ -25,10 +27,10 @@ var settings = []struct {
 
 // brief has a search visit fewer states, unless all tests are to run.
 func (s *search) brief(t *testing.T) {
-	if raced {
+	if testform.RaceEnabled {
 		t.Skip("nothing races in a search, which is long enough without the race detector")
 	}
-	if s.most == 0 && !allTests() {
+	if s.most == 0 && !testform.AllTests() {
 		s.most = 200_000
 	}
 	if n, err := strconv.Atoi(os.Getenv("SEARCH_STATES")); err == nil && s.most > 0 {
@@ -43,7 +45,7 @@ func TestSearchReplicas(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := tc.search
 			s.brief(t)
-			if s.most > 0 && !allTests() {
+			if s.most > 0 && !testform.AllTests() {
 				s.most = min(s.most, 40_000)
 			}
 			began := time.Now()

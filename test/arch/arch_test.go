@@ -86,6 +86,8 @@ var imports = map[string][]string{
 	"internal/xdstest": {},
 	// What stands for the network and for etcd in the tests of any package.
 	"internal/inmemory": {},
+	// Which tests run, and how long they take.
+	"internal/testform": {},
 
 	// Which calls a node has no time for.
 	"overload": {},

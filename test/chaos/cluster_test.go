@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -38,7 +39,7 @@ func newStage(t *testing.T, nodes int) *stage {
 // newStageOf starts an etcd and so many nodes, of which each waits so long for another.
 func newStageOf(t *testing.T, nodes int, peerTimeout time.Duration) *stage {
 	t.Helper()
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t), peerTimeout: peerTimeout}
 	s.join(nodes)
 	return s

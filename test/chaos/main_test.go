@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // The tests run in real time, each for half a minute or so: the faults are those of processes, sockets and the kernel's
 // network, and their end is seen when leases of a real etcd have ended. test/sim has the same faults in virtual time.
 
-var form = process.NewForm("chaos", "take the time of the full form, several minutes")
+var form = testform.NewForm("chaos", "take the time of the full form, several minutes")
 
 // peerTimeout is how long every node waits for another. The default of 25 ms would do on a machine that has
 // nothing else to do. On one without enough processors late checks are decided by standbys, or allowed by

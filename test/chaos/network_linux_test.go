@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -41,12 +42,12 @@ const nowhere = "02:00:00:00:00:01" // a locally administered, unused address
 // permitted.
 func newNetwork(t *testing.T, nodes int) *network {
 	t.Helper()
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	if os.Geteuid() != 0 {
-		process.LeaveOut(t, "network namespaces need root")
+		testform.LeaveOut(t, "network namespaces need root")
 	}
 	if out, err := exec.Command("ip", "netns", "list").CombinedOutput(); err != nil {
-		process.LeaveOut(t, fmt.Sprintf("no network namespaces here: %v\n%s", err, out))
+		testform.LeaveOut(t, fmt.Sprintf("no network namespaces here: %v\n%s", err, out))
 	}
 	number := int(networks.Add(1))
 	subnet := os.Getpid() + 997*number // far from those of a process with the next number

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -43,7 +44,7 @@ func knownImages(t *testing.T) map[string]image {
 			return found
 		}
 		why := fmt.Sprintf("no %s: put one into $PATH, or where it is into $%s, as .ci/run does: %v", name, variable, err)
-		if process.AllTests() {
+		if testform.AllTests() {
 			t.Fatal(why)
 		}
 		t.Skip(why)
@@ -135,9 +136,9 @@ var noData = map[string]string{
 // What a user does with the file: start it, ask through Envoy until the limit is used up, look at Prometheus, kill a node, start it again,
 // stop all and start again. Everything is started by the file, except Grafana.
 func TestClusterRuns(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	if os.Geteuid() != 0 {
-		process.LeaveOut(t, "only root may give each service a network")
+		testform.LeaveOut(t, "only root may give each service a network")
 	}
 	p := load(t)
 	e := newEngine(t, p, knownImages(t))

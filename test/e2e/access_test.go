@@ -16,12 +16,13 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // With TLS and nothing else configured, checks need a certificate, and changes one with the role for them.
 func TestRolesOfCertificates(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	p := process.NewCertificates(t)
 	for name, role := range map[string]string{"asks": "check", "writes": "rules:shop", "scrapes": "metrics"} {

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // weir bench grpc asks nodes that have TLS and want a certificate or a token, in all its modes. Without either it
 // says what is missing, as other commands do.
 func TestBenchWithTLS(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	p := process.NewCertificates(t)
 	p.Make("client", "asks", "--role", "check")
 	tokens := p.File("tokens")

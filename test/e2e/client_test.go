@@ -11,13 +11,14 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // A client that was told of one node goes on without errors, and without an answer of its
 // own, while each node is stopped or killed in turn and comes back.
 func TestClientOutlivesItsNodes(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	// A second is far beyond what a check may take. Undecided after it is a fault.
 	c, err := client.New(nodes[0].GRPC, client.WithTimeout(time.Second))
@@ -86,7 +87,7 @@ func TestUndecidedByANode(t *testing.T) {
 // A node of another cluster that answers at the address that a client was given is not asked, even if it has the
 // id of the node that was there.
 func TestClientMeetsAnotherCluster(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 100, 3
 	rules := rulesPerYear(limit)

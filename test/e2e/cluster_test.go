@@ -10,6 +10,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -99,7 +100,7 @@ func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 }
 
 func TestKilledOwner(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	_, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	victim, others := nodes[2], nodes[:2]
@@ -199,7 +200,7 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 // A node that was paused for longer than its lease finds that the cluster has gone
 // on without it, and comes back. In brief TestKilledOwner and TestUnreachableMember have the halves of it.
 func TestPausedOwnerComesBack(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	// A node that is stopped is waited for, and none that is only busy may be taken for one.
 	_, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "500ms")
 	// The first member has all partitions until the others have fetched their shares. While it ends, all

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // A decision log that cannot be written for now, as on a file system that hangs, keeps a node neither from reading its files
 // again nor from stopping. A pipe that is not read stands for the file system.
 func TestNodeStopsWhileItsDecisionLogHangs(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	path := filepath.Join(t.TempDir(), "decisions.log")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -25,7 +26,7 @@ descriptors:
 // What an operator sees and does at a terminal in a domain of descriptors, on two nodes that own
 // about half of the counters each.
 func TestCommandsOnDescriptors(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	const header = `RULE +LIMIT +PER +ALGORITHM +LEFT +RESETS +NEXT +OWNER\n`
 	for _, counting := range []struct {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -21,7 +22,7 @@ rules:
 
 // weir dev holds limits while its nodes are killed, cut off, healed and started again by typing, and leaves nothing behind.
 func TestDevBreaksAClusterByTyping(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	d := pageplayer.StartDev(t, "--rules", writeRules(t, dailyRule), "--", "--peer-timeout", "2s")
 	const check = "check user=alice endpoint=/posts"
@@ -101,7 +102,7 @@ func TestDevBreaksAClusterByTyping(t *testing.T) {
 
 // All that weir dev has started ends with it, however it ends.
 func TestDevLeavesNoProcess(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	for name, end := range map[string]func(d *pageplayer.Dev) error{
 		"end of input": func(d *pageplayer.Dev) error { return d.Stdin.Close() },
 		"interrupt":    func(d *pageplayer.Dev) error { return d.Cmd.Process.Signal(os.Interrupt) },

@@ -7,5 +7,5 @@
 // Each test has a loopback address of its own. A test that mostly waits for leases and timeouts calls
 // t.Parallel: several of these run at once, after all others. A test that measures how soon something
 // happens, or that keeps the processors busy, does not. A test that takes long, and shows a rarer fault, calls
-// process.NotInBrief, and is left to RUN_ALL_TESTS=1.
+// testform.NotInBrief, and is left to RUN_ALL_TESTS=1.
 package e2e

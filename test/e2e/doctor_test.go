@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -54,7 +55,7 @@ func writeConfig(t *testing.T, lines ...string) string {
 
 // weir doctor finds nothing wrong with a node that could start, and names each thing that would keep it from that.
 func TestDoctorBeforeTheStart(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	p := process.NewCertificates(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(process.Host(t), "0"))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -19,7 +20,7 @@ import (
 // When the etcd in a node's process cannot write any more, it ends itself. The
 // checks go on, on all nodes, and the node says what is wrong.
 func TestEmbeddedEtcdDies(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	first := process.Start(t, "--id", "a", "--rules", rules)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -69,7 +70,7 @@ func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
 
 // TestAllNodesRestartedWhileEtcdIsDown restarts every node, one after the other.
 func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	awaitSettled(t, nodes...)
@@ -103,7 +104,7 @@ func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
 }
 
 func TestEtcdDownForHalfAMinute(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	var counts atomic.Pointer[tally]

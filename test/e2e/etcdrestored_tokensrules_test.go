@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -18,7 +19,7 @@ import (
 // revoked, after a restart too, and name them until the next change of the tokens; tokens made since are lost. Nodes keep the newer
 // rules and say so until the next change. docs/operations/etcd.md has what to do.
 func TestRestoredTokensAndRules(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	etcd := startRealEtcd(t)
 	s := &tokenPair{t: t, p: process.NewCertificates(t), conns: make(map[string]*client.Node)}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -141,7 +142,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 
 // The etcd in a node has the node's TLS where other machines reach it, and takes nodes and administrators only.
 func TestEmbeddedEtcdWithTLS(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	p := process.NewCertificates(t)
 	p.Make("client", "checker", "--role", "check")

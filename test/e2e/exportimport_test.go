@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -19,7 +20,7 @@ func runWeir(t *testing.T, args ...string) (out string, ok bool) {
 
 // Counters of two nodes go on in a cluster of another name, where a second node takes half of them.
 func TestCountersMoveToANewCluster(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	rules := writeRules(t, yearlyRules())
 	etcd := process.StartEtcd(t)

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -42,7 +43,7 @@ const (
 // nodes are updated one by one, one is killed, and etcd is lost and restored. No request fails meanwhile, and no caller gets more than the
 // limit. The alerts about the node and about etcd fire, and end.
 func TestFirstDay(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	envoy, prometheus, dpkg := findThe(t, "envoy", "ENVOY", ""), findThe(t, "prometheus", "", "PROM_BIN"), findProgram(t, "dpkg-deb")
 	etcd := startRealEtcd(t)

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -132,7 +133,7 @@ func findProgram(t *testing.T, name string) string {
 // skip skips a test for what it needs, unless all must run.
 func skip(t *testing.T, why string) {
 	t.Helper()
-	if process.AllTests() {
+	if testform.AllTests() {
 		t.Fatal(why)
 	}
 	t.Skip(why)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -19,7 +20,7 @@ var toRemove = regexp.MustCompile(`node (\S+) \(incarnation 1\) is not known to 
 // an operator says that the two are dead, or half a minute later.
 // It takes real time, as it is about what a real node tells an operator; the simulation plays the same in virtual time.
 func TestMostMembersDie(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	t.Run("an operator removes them", func(t *testing.T) {
 		t.Parallel()

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // An operator's word takes a dead member out before its lease has ended, and its counters go on.
 func TestNodesRemove(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 100, 3
 	_, nodes := startThree(t, rulesPerYear(limit), "--peer-timeout", "4s")

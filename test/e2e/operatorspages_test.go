@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 
 	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
@@ -261,7 +262,7 @@ func TestOperatorsPages(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			process.NotInBrief(t)
+			testform.NotInBrief(t)
 			t.Parallel()
 			s, played := newSite(t, "docs/operations/"+name), 0
 			for _, step := range stepsOf(string(text)) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -55,7 +56,7 @@ func reasons(n *process.Node) string {
 }
 
 func TestForeignClusterAtAMembersAddress(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 200, 3
 	rules := rulesPerYear(limit)
@@ -101,7 +102,7 @@ func TestForeignClusterAtAMembersAddress(t *testing.T) {
 }
 
 func TestNewIDAtADeadMembersAddress(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 200, 3
 	etcd, nodes := startThree(t, rulesPerYear(limit), "--peer-timeout", "4s")
@@ -139,7 +140,7 @@ func TestNewIDAtADeadMembersAddress(t *testing.T) {
 
 // Two nodes cannot have one address: the second one does not start, as long as the first one lives.
 func TestAddressOfAnotherNode(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	etcd := process.StartEtcd(t)
 	first := process.Start(t, "--etcd", etcd.Endpoint)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -33,7 +34,7 @@ func (o offered) used(calm offered) float64 {
 // time, which other processes may take from them.
 func TestOverloadIsRefused(t *testing.T) {
 	if !*everyFlood {
-		process.NotInBrief(t)
+		testform.NotInBrief(t)
 	}
 	th := newThrottle(t, fifth)
 	rules := writeRules(t, rulesPerYear(1_000_000))
@@ -147,7 +148,7 @@ func judgeOverload(t *testing.T, calm, over, after offered, least float64, flood
 // One caller that waits for each answer before it asks again cannot be too much for a node, though it has the node use up its processor
 // time in each period.
 func TestOneCallerIsNoOverload(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	hold := newThrottle(t, rarely).share("node")
 	n := process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--rules", writeRules(t, rulesPerYear(1_000_000)))
 	hold(n)

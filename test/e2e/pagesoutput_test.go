@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/pageplayer"
-	"github.com/weirlimit/weir/test/process"
 )
 
 // Programs that the documents run and this test runs. What else they show installs, builds or measures.
@@ -18,13 +18,13 @@ func TestReadmeShowsRealOutput(t *testing.T) {
 }
 
 func TestPageOnRulesShowsRealOutput(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	showsRealOutput(t, "docs/change-rules.md")
 }
 
 func TestPageOnSizingShowsRealOutput(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	showsRealOutput(t, "docs/operations/sizing.md")
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -17,7 +18,7 @@ const clients = "../../client"
 
 // The client for Python does what its tests say, against a real node.
 func TestPythonClient(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	python := findProgram(t, "python3")
 	runClient(t, filepath.Join(clients, "python"), startForClients(t), python, pythonTests("test_weirlimit.py")...)
@@ -25,7 +26,7 @@ func TestPythonClient(t *testing.T) {
 
 // It does so against nodes with TLS, with a certificate or a token.
 func TestPythonClientWithTLS(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	python := findProgram(t, "python3")
 	runClient(t, filepath.Join(clients, "python"), startSecuredForClients(t), python, pythonTests("test_tls.py")...)

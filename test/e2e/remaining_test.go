@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -22,7 +23,7 @@ rules:
 // node, as long as owners decide. For one that asks all in turn it rises by no more than nodes hold, and what others take in the time for which a node
 // need not ask the owner. Nodes wait for each other for as long as it takes: checks that are given up are given back.
 func TestRemainingAmongMany(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	const (
 		limit = 1_000_000
 		hold  = limit / 200

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -99,7 +100,7 @@ func (k *keptConn) ask() error {
 // The CA is replaced as docs/security.md says, while clients with certificates of the new one ask on connections that last: no check of
 // theirs fails, and owners decide all. The connection of a client with a certificate of the CA that was taken out ends.
 func TestCAIsReplaced(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	old, next := process.NewCertificates(t), process.NewCertificates(t)
 	before, after := trustingBoth(t, old, next), trustingBoth(t, next, old)
 	nodes := startSecuredThree(t, old, writeRules(t, lastingRule), "--peer-timeout", "4s") // a busy machine is no broken connection

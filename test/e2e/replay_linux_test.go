@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/backtest"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -85,7 +86,7 @@ func replayed(t *testing.T, log []byte) *backtest.Result {
 // node's share. Lines that it may decide in another way, after tokens were lent to nodes or a standby has decided, are counted as such,
 // and no other line differs.
 func TestDecisionLogsOfAClusterAreReplayed(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	etcd, file, dir := process.StartEtcd(t), writeRules(t, clusterReplayRules), t.TempDir()
 	nodes := make([]*process.Node, 3)
 	paths := make([]string, 3)

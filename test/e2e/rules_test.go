@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -98,7 +99,7 @@ func saidAt(t *testing.T, n *process.Node, message string, revision int64) time.
 // A thousand rules change again and again under 1,000 checks a second: no check
 // fails or goes undecided, and every node runs the new rules within a second.
 func TestRulesChangeUnderLoad(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	const rounds = 8
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s") // what counts is that all are decided
 	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 1_000_000)).GetRulesHash(), nodes)
@@ -154,7 +155,7 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 		slowestCall.Round(time.Millisecond), slowestReport.Round(time.Millisecond))
 	// A machine that is busy with something else is late now and then, not in half of the rounds.
 	slices.Sort(slowest[:])
-	if median := slowest[rounds/2]; median > time.Second && !process.RaceEnabled {
+	if median := slowest[rounds/2]; median > time.Second && !testform.RaceEnabled {
 		t.Errorf("in half of the rounds a node ran new rules %v after etcd had accepted them or later, more than 1s", median)
 	}
 }

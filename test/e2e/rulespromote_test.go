@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -106,7 +107,7 @@ func enforced(t *testing.T, n *process.Node, rule string) uint32 {
 // Three nodes count what a shadow would deny, each check once. A rule that denies much stays, one that begins to deny much goes back, and one
 // that denies nothing is promoted to the end. A change by another caller and a node that does not answer stop a roll-out.
 func TestPromoteOnACluster(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s")
 	apply(t, nodes[0], shadowRules)

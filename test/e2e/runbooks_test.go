@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/pageplayer"
-	"github.com/weirlimit/weir/test/process"
 )
 
 // shBlock matches the commands of a runbook.
@@ -18,7 +18,7 @@ var shBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 // Every command of the runbooks does its work on a real cluster, except those that look at the machine: test/install runs these. Comments in a page bring
 // about what its alert is about, where the commands work then too.
 func TestRunbooks(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/operations/alerts/*.md")
 	if err != nil || len(pages) == 0 {

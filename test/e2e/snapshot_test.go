@@ -12,6 +12,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/cluster/snapshot"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -103,7 +104,7 @@ func TestCountersSurviveARestartOfASingleNode(t *testing.T) {
 }
 
 func TestCountersSurviveARestartOfAllNodes(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	_, nodes := startThree(t, yearlyRules(), "--peer-timeout", "4s")
 	takeYearly(t, nodes, 20)
@@ -180,7 +181,7 @@ func TestSnapshotsThatAreSetAside(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.name != "damaged" {
-				process.NotInBrief(t)
+				testform.NotInBrief(t)
 			}
 			dir := t.TempDir()
 			n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)

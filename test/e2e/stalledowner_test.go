@@ -9,6 +9,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -78,7 +79,7 @@ func hasLeft(t *testing.T, node *process.Node, org string, tokens int64) (left u
 // TestStoppedOwnerCountsNothingLate stops each node for 70 ms while the others are asked: what they asked it
 // meanwhile was decided elsewhere, and must not be counted once more.
 func TestStoppedOwnerCountsNothingLate(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	_, nodes := startThree(t, rulesOfOrganisations)
 	const orgs = 3 // and as many users, for each node that is stopped
 	for i := range orgs {

@@ -22,6 +22,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -172,7 +173,7 @@ func TestTLSClientIsNoNode(t *testing.T) {
 // Certificates are replaced while checks go on, and none of them fails. A broken file leaves the
 // certificate before in force, and health says so.
 func TestTLSRotation(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	p := process.NewCertificates(t)
 	nodes := startSecuredThree(t, p, writeRules(t, lastingRule))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +247,7 @@ func TestTLSRotation(t *testing.T) {
 
 // A member whose address shows a certificate of another CA is dropped, as one that is silent.
 func TestMemberBehindAnotherCertificate(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	p, foreign := process.NewCertificates(t), process.NewCertificates(t)
 	rules := writeRules(t, rulesPerYear(yearlyLimit))

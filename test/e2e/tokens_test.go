@@ -17,6 +17,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -108,7 +109,7 @@ func TestTokensOfTheCluster(t *testing.T) {
 // While etcd is away a token stays good, on a node that is started again too. A token that was revoked stays revoked, and none
 // can be made or revoked.
 func TestTokensWithoutEtcd(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	t.Parallel()
 	s := startTokenPair(t)
 	p, a, b, check := s.p, s.a, s.b, s.check

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -190,7 +191,7 @@ func TestUnreachableMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == dropped {
-				process.NotInBrief(t)
+				testform.NotInBrief(t)
 			}
 			t.Parallel()
 			rules := writeRules(t, rulesPerYear(yearlyLimit))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -50,7 +51,7 @@ func collected(t *testing.T, n *process.Node) int {
 // Streams whose answers are not read take a bounded part of a node's memory, end with a reason, and release
 // all of it; others go on meanwhile.
 func TestUnreadStreams(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	n := process.Start(t, "--rules", "../../deploy/examples/quickstart.yaml", "--pprof", process.Host(t)+":0")
 	heap := collected(t, n)
 	const (

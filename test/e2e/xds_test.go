@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/internal/xdstest"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -207,7 +208,7 @@ func TestInThePodOfEnvoyGateway(t *testing.T) {
 	if code, body, err := get(t, "http://"+admin+"/metrics"); err != nil || code != http.StatusOK || !strings.Contains(body, "weir_xds_connected 1") {
 		t.Errorf("/metrics: %d, %v", code, err)
 	}
-	if took := time.Since(before); took > time.Second && !process.RaceEnabled {
+	if took := time.Since(before); took > time.Second && !testform.RaceEnabled {
 		t.Errorf("a change was in force after %v", took)
 	}
 	server.Stop()
@@ -222,7 +223,7 @@ func TestInThePodOfEnvoyGateway(t *testing.T) {
 
 // Nodes of a cluster with the same server hold a limit together. A node does not serve before rules have come.
 func TestClusterByXDS(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	server := xdstest.New(t, nil)
 	host := process.Host(t)
 	address := freeAddressOn(t, host)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/test/process"
+	"github.com/weirlimit/weir/internal/testform"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -241,9 +241,9 @@ probes: {startup: {periodSeconds: 1}, readiness: {periodSeconds: 1}}
 // no probe has a pod killed, and a pod that is replaced serves again without etcd.
 func TestRollingUpdate(t *testing.T) {
 	if !form.Full() {
-		process.NotInBrief(t)
+		testform.NotInBrief(t)
 	}
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	t.Parallel() // it waits most of the time
 	c := newCluster(t, fmt.Sprintf(rollingValues(), "log-level: info"))
 	config := c.certify()

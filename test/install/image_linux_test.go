@@ -14,14 +14,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
 // TestImage builds the image without an engine, and runs it as its user, with nothing of this machine but its network.
 func TestImage(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	if os.Geteuid() != 0 {
-		process.LeaveOut(t, "only root may enter the image's file system")
+		testform.LeaveOut(t, "only root may enter the image's file system")
 	}
 	i, err := buildImage("../../Dockerfile", sources(t), imageRoot(t))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -39,7 +40,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	tree := os.Getenv(treeVariable)
 	if os.Geteuid() != 0 || tree == "" {
-		if process.AllTests() {
+		if testform.AllTests() {
 			t.Fatalf("needs root, and a Debian in $%s, which is %q", treeVariable, tree)
 		}
 		t.Skipf("needs root, and a Debian in $%s", treeVariable)

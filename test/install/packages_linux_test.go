@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -37,7 +38,7 @@ var packagings = map[string]packaging{
 
 // TestPackages installs, replaces and removes the packages on a machine with a systemd that runs, as docs/install.md has it.
 func TestPackages(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	dist := t.TempDir()
 	buildPackages(t, dist)
 	for format, p := range packagings {

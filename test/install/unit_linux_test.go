@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -22,7 +23,7 @@ func program(t *testing.T, name, from string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		if process.AllTests() {
+		if testform.AllTests() {
 			t.Fatal(err)
 		}
 		t.Skipf("%s is not there: %s has it", name, from)

@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -64,7 +65,7 @@ func (d dialing) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest
 // Histories are linearizable while the certificates of all nodes are replaced, for clients that stay connected and for
 // those that connect for each call.
 func TestRotation(t *testing.T) {
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	form.FullOnly(t)
 	all, c := kinds(), process.NewCertificates(t)
 	s := newStage(t, all, c.Start)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -21,7 +22,7 @@ const drained = 300 * time.Millisecond
 // A history is linearizable across the death of an owner, if what the owner granted last may be lost, once, and only before
 // its standby answers: also while standbys decide from their copies, and when they become owners.
 func TestKilledOwner(t *testing.T) {
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	form.FullOnly(t)
 	all := slices.DeleteFunc(kinds(), func(k *kind) bool { return k.shared }) // their counters lose tokens on several nodes
 	s := newStage(t, all, nil)

@@ -4,15 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/test/process"
-
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // Histories of all algorithms and groups are linearizable while nothing happens, while a node joins, and while one is drained.
 // What is seeded into them is found.
 func TestLinearizable(t *testing.T) {
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	all := kinds()
 	s := newStage(t, append(all, hot()), nil)
 	t.Run("steady state", func(t *testing.T) {

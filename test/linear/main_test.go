@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
-var form = process.NewForm("linear", "take the time of the full form, two minutes: rotation, kills and windows that end too")
+var form = testform.NewForm("linear", "take the time of the full form, two minutes: rotation, kills and windows that end too")
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/test/process"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // turns is how long clients ask for keys whose windows end meanwhile.
@@ -25,7 +25,7 @@ func askWhileTurning(t *testing.T, deciders ...decider) *load {
 // Histories are linearizable across the ends of windows, of those algorithms whose decisions change at known
 // instants only.
 func TestTurningWindows(t *testing.T) {
-	process.NotWhileRacing(t)
+	testform.NotWhileRacing(t)
 	form.FullOnly(t)
 	s := newStage(t, turning(), nil)
 	askWhileTurning(t, s.deciders()...).verify(t)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -26,7 +27,7 @@ func program(t *testing.T, name string) string {
 		return found
 	}
 	const why = "no %s: put one into $PATH, or its directory into $PROM_BIN; .ci/run has it from Debian's package prometheus: %v"
-	if process.AllTests() {
+	if testform.AllTests() {
 		t.Fatalf(why, name, err)
 	}
 	t.Skipf(why, name, err)

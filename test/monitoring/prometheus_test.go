@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -44,7 +45,7 @@ descriptors:
 // evaluated and none fires, all queries of their pages are understood, and promtool finds no fault in the metrics. A node that is killed
 // is noticed.
 func TestClusterIsWatched(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	prometheus, promtool := program(t, "prometheus"), program(t, "promtool")
 	certs := process.NewCertificates(t)
 	certs.Make("client", "prometheus", "--role", "metrics")

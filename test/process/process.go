@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/testform"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -57,7 +58,7 @@ func Binary(t testing.TB) string {
 		}
 		// go run keeps what it has linked, and go build does not: so several packages of tests have it linked once.
 		args := []string{"run", "-exec", "cp"}
-		if RaceEnabled {
+		if testform.RaceEnabled {
 			args = append(args, "-race")
 		}
 		_, here, _, _ := runtime.Caller(0)

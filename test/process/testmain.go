@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // Parallel sets how many tests that call t.Parallel run at once, unless -parallel says it. With the race detector it is one: nodes
@@ -16,7 +18,7 @@ func Parallel(most int) {
 	if said {
 		return
 	}
-	if RaceEnabled {
+	if testform.RaceEnabled {
 		most = 1
 	}
 	if err := flag.Set("test.parallel", strconv.Itoa(most)); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/test/process"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // A node whose clock is an hour ahead would grant again the tokens of all its keys. It does not become a
@@ -45,7 +45,7 @@ func TestAddressOfADeadMember(t *testing.T) {
 			f.At, f.Node = settle+2*time.Second, id
 			t.Run(fmt.Sprint(f), func(t *testing.T) {
 				if id != "a" || f.Kind != Foreign {
-					process.NotInBrief(t)
+					testform.NotInBrief(t)
 				}
 				t.Parallel()
 				r := run(t, Plan{Seed: 1, Start: []string{"a", "b", "c"}, Calm: settle + 20*time.Second, Faults: []Fault{f}}, Hooks{})

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/test/process"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 // A majority that has lost etcd decides on, and the minority that has kept it takes none of the majority's partitions: two
@@ -19,7 +19,7 @@ func TestMajorityWithoutEtcd(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d of %d", len(tc.group), len(tc.start)), func(t *testing.T) {
 			if i > 0 {
-				process.NotInBrief(t)
+				testform.NotInBrief(t)
 			}
 			t.Parallel()
 			p := Plan{Seed: 1, Start: tc.start, Calm: settle + 35*time.Second, Faults: []Fault{

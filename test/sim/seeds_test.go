@@ -16,9 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir/test/process"
-
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/internal/testform"
 )
 
 var (
@@ -68,7 +67,7 @@ func TestSeeds(t *testing.T) {
 // few is how many runs a test makes that is not told: one in the short form, and with the race detector, which makes them many
 // times slower.
 func few() int {
-	if process.RaceEnabled || !process.AllTests() {
+	if testform.RaceEnabled || !testform.AllTests() {
 		return 1
 	}
 	return 3

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -20,7 +21,7 @@ const (
 // An open page asks the node for news once in two seconds at most, and is painted first about as soon as any page. What it costs the node's processor is
 // logged: it is less than what an idle node uses now and then more.
 func TestCostOfADashboard(t *testing.T) {
-	process.NotInBrief(t)
+	testform.NotInBrief(t)
 	n := cluster(t, "a", "b", "c")[0]
 	apply(t, n, someRules)
 	measure := func() time.Duration {

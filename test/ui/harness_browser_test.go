@@ -21,6 +21,7 @@ import (
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -39,7 +40,7 @@ func open(t *testing.T) *browser {
 		program, _ = exec.LookPath("chromium")
 	}
 	if program == "" {
-		if process.AllTests() {
+		if testform.AllTests() {
 			t.Fatal("no chromium: set CHROMIUM")
 		}
 		t.Skip("no chromium: set CHROMIUM")

@@ -1,6 +1,6 @@
 //go:build !race
 
-package process
+package testform
 
 // RaceEnabled says whether the test and its nodes have the race detector, which makes
 // them many times slower.

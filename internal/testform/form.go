@@ -1,4 +1,5 @@
-package process
+// Package testform says which tests run, in which form: the short one of go test ./..., or the full one. It is for tests only.
+package testform
 
 import (
 	"flag"
