@@ -1,8 +1,12 @@
 package shard
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/weirlimit/weir/algorithms"
 )
 
 type metrics struct {
@@ -17,7 +21,7 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 	}, func() float64 { return float64(s.Len()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_counters_bytes",
-		Help: "Bytes of the tables of counters, without the counters of sliding_window_log and sliding_window_buckets.",
+		Help: "Bytes of the tables of counters, without the counters of " + strings.Join(algorithms.NamesOf(algorithms.Algorithm.Long), " and ") + ".",
 	}, func() float64 { return float64(s.Bytes()) })
 	return metrics{
 		evicted: f.NewCounter(prometheus.CounterOpts{

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/node"
 	"github.com/weirlimit/weir/rules"
 )
@@ -92,7 +93,7 @@ func lyftOptions(env map[string]string, said func(option string) string) (map[st
 	if err := lyftRefuses(env, said); err != nil {
 		return nil, err
 	}
-	if algorithm := said("lyft-algorithm"); algorithm != "token_bucket" && algorithm != "gcra" {
+	if algorithm, _ := algorithms.Parse(said("lyft-algorithm")); !algorithm.Drains() {
 		options["rls-count-denied"] = given{"true", "rls-count-denied of envoyproxy/ratelimit"}
 	}
 	address := func(option, host, port, otherwise string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/node"
 )
 
@@ -152,11 +153,11 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.ClientIPHeader })},
 		{"auth-attribute", "ATTRIBUTE=HEADER,...", "", "header fields that /auth turns into attributes, such as user=X-User, in addition to ip, endpoint and method; the proxy must not let clients set them (default none)",
 			list(func(o *node.Options) *[]string { return &o.AuthAttribute })},
-		{"auth-max-delay", "DURATION", d.AuthMaxDelay.String(), "longest time that /auth holds a request until its turn, where rules book turns (leaky_bucket, max_delay), up to 5s; a request that would wait longer is denied",
+		{"auth-max-delay", "DURATION", d.AuthMaxDelay.String(), "longest time that /auth holds a request until its turn, where rules book turns (" + strings.Join(algorithms.NamesOf(algorithms.Algorithm.Queues), ", ") + ", max_delay), up to 5s; a request that would wait longer is denied",
 			duration(func(o *node.Options) *time.Duration { return &o.AuthMaxDelay })},
 		{"log-level", "LEVEL", d.LogLevel, "lowest level that is logged: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
-		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, 8MiB to 4TiB, at about 43 bytes each; sliding_window_log and sliding_window_buckets take up to 256MiB in addition",
+		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, 8MiB to 4TiB, at about 43 bytes each; " + strings.Join(algorithms.NamesOf(algorithms.Algorithm.Long), " and ") + " take up to 256MiB in addition",
 			above0(size, func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "longest wait for the owner of a counter, 1ms to 10s, before its standby is asked; if neither answers, the rule's on_failure decides",
 			above0(duration, func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
