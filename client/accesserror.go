@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// AccessError says that no node takes a check of this client: all of them refuse its certificate or its token, or TLS
+// AccessError says that no node takes a check of this client: all of them refuse its certificate or its access token, or TLS
 // with them fails. Such a check is never allowed undecided, since that would go on unnoticed.
 type AccessError struct {
 	// Address is that of one of the nodes.

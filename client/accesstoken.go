@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// WithToken shows a token to nodes with every call, which needs WithTLS: a token is never sent unencrypted.
-func WithToken(token string) Option {
+// WithAccessToken shows an access token to nodes with every call, which needs WithTLS: it is never sent unencrypted.
+func WithAccessToken(token string) Option {
 	return func(o *options) error {
 		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return errors.New("token is empty, or has more than printable ASCII without spaces")
+			return errors.New("access token is empty, or has more than printable ASCII without spaces")
 		}
 		o.token = token
 		return nil
 	}
 }
 
-// bearer are the credentials of calls with a token.
+// bearer are the credentials of calls with an access token.
 type bearer struct{ fields map[string]string }
 
 func newBearer(token string) bearer {

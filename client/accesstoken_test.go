@@ -12,10 +12,10 @@ func TestTokensAreNotSentUnencrypted(t *testing.T) {
 		options []Option
 		want    string // in the error; empty: none
 	}{
-		"with TLS":    {[]Option{secured, WithToken("weir_x")}, ""},
-		"without TLS": {[]Option{WithToken("weir_x")}, "WithToken needs WithTLS"},
-		"empty":       {[]Option{secured, WithToken("")}, "token is empty"},
-		"two lines":   {[]Option{secured, WithToken("x\r\ny")}, "printable ASCII"},
+		"with TLS":    {[]Option{secured, WithAccessToken("weir_x")}, ""},
+		"without TLS": {[]Option{WithAccessToken("weir_x")}, "WithAccessToken needs WithTLS"},
+		"empty":       {[]Option{secured, WithAccessToken("")}, "token is empty"},
+		"two lines":   {[]Option{secured, WithAccessToken("x\r\ny")}, "printable ASCII"},
 	} {
 		n, err := NewNode("127.0.0.1:1", tc.options...)
 		if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "weir_x")) {

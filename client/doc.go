@@ -41,7 +41,7 @@
 //
 // # When nodes refuse this client
 //
-// With TLS, nodes want the role check, by a certificate or a token. If all of them refuse this client, or TLS with them
+// With TLS, nodes want the role check, by a certificate or an access token. If all of them refuse this client, or TLS with them
 // fails, that is a mistake of a configuration and no failure: checks fail with an [AccessError], which says why, also with
 // [WithFailClosed]. If one of them accepts the client, its answers count. If one of them does not respond at all,
 // they count as nodes that do not answer. A check in a domain that the client has no role for fails likewise.

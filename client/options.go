@@ -24,7 +24,7 @@ type options struct {
 	seeds       []string
 	timeout     time.Duration
 	dial        Dialer
-	token       string // shown with every call; empty: none
+	token       string // an access token, shown with every call; empty: none
 	connections int
 	discover    bool
 	failClosed  bool
@@ -153,7 +153,7 @@ func readOptions(addr string, opts []Option) (options, error) {
 		return o, fmt.Errorf("%d seeds are more than %d", len(o.seeds), maxNodes)
 	}
 	if o.token != "" && o.tls == nil {
-		return o, errors.New("a token would be sent unencrypted: WithToken needs WithTLS")
+		return o, errors.New("an access token would be sent unencrypted: WithAccessToken needs WithTLS")
 	}
 	return o, nil
 }

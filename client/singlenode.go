@@ -27,7 +27,7 @@ type Node struct {
 }
 
 // NewNode returns a client of the node at addr, as host:port. It does not connect
-// yet, so it fails only if addr or an option makes no sense. Of the options it heeds WithTimeout, WithTLS, WithToken
+// yet, so it fails only if addr or an option makes no sense. Of the options it heeds WithTimeout, WithTLS, WithAccessToken
 // and WithDialer; without WithTLS the connection is not encrypted.
 func NewNode(addr string, opts ...Option) (*Node, error) {
 	o, err := readOptions(addr, opts)

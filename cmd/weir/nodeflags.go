@@ -153,7 +153,7 @@ func (q *nodeFlags) connect(address string) (*client.Node, error) {
 		options = append(options, client.WithTLS(q.secured))
 	}
 	if q.token != "" {
-		options = append(options, client.WithToken(q.token))
+		options = append(options, client.WithAccessToken(q.token))
 	}
 	return client.NewNode(address, options...)
 }

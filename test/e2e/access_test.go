@@ -109,7 +109,7 @@ func TestTokens(t *testing.T) {
 	a := p.Start("a", "--etcd", etcd.Endpoint, "--tokens", file)
 	b := p.Start("b", "--etcd", etcd.Endpoint, "--tokens", file)
 	dial := func(n *process.Node, token string) *client.Node {
-		c, err := client.NewNode(n.GRPC, client.WithTLS(p.Config("")), client.WithToken(token))
+		c, err := client.NewNode(n.GRPC, client.WithTLS(p.Config("")), client.WithAccessToken(token))
 		if err != nil {
 			t.Fatal(err)
 		}

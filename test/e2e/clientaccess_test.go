@@ -61,7 +61,7 @@ func TestClientThatAllNodesRefuse(t *testing.T) {
 	foreign := p.Config("")
 	foreign.Certificates = others.Config("client-admin").Certificates
 	withToken := func(token string) []client.Option {
-		return []client.Option{client.WithTLS(p.Config("")), client.WithToken(token)}
+		return []client.Option{client.WithTLS(p.Config("")), client.WithAccessToken(token)}
 	}
 	for name, tc := range map[string]struct {
 		options []client.Option
@@ -115,7 +115,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 		p.Start("b", "--etcd", etcd.Endpoint, "--rules", rules, "--tokens", tokens),
 	}
 	process.AwaitSettled(t, process.Patience, nodes...) // then a late owner has a standby
-	c := clientOf(t, nodes, client.WithTLS(p.Config("")), client.WithToken(token), client.WithTimeout(2*time.Second))
+	c := clientOf(t, nodes, client.WithTLS(p.Config("")), client.WithAccessToken(token), client.WithTimeout(2*time.Second))
 	for range 50 {
 		answer, err := c.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 		if err != nil || client.Undecided(answer) {
@@ -167,7 +167,7 @@ func TestClientWhoseTokenIsRevoked(t *testing.T) {
 	tokens := p.File("tokens")
 	token := tokenIn(t, tokens, "checkout", "check")
 	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, lastingRule))
-	c := clientOf(t, []*process.Node{n}, client.WithTLS(p.Config("")), client.WithToken(token), client.WithTimeout(5*time.Second))
+	c := clientOf(t, []*process.Node{n}, client.WithTLS(p.Config("")), client.WithAccessToken(token), client.WithTimeout(5*time.Second))
 	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	var all sync.WaitGroup

@@ -56,7 +56,7 @@ func (s *tokenPair) check(n *process.Node, token string) error {
 	c := s.conns[n.ID+token]
 	if c == nil {
 		var err error
-		if c, err = client.NewNode(n.GRPC, client.WithTLS(s.p.Config("")), client.WithToken(token)); err != nil {
+		if c, err = client.NewNode(n.GRPC, client.WithTLS(s.p.Config("")), client.WithAccessToken(token)); err != nil {
 			s.t.Fatal(err)
 		}
 		s.t.Cleanup(func() { _ = c.Close() })

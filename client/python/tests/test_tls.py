@@ -97,14 +97,14 @@ class TLSTest(unittest.TestCase):
         self.assertLimited(self.client(tls=files("checks")))
 
     def test_token(self) -> None:
-        self.assertLimited(self.client(tls=files(), token=TOKEN))
+        self.assertLimited(self.client(tls=files(), access_token=TOKEN))
 
     def test_token_wins(self) -> None:
-        self.assertLimited(self.client(tls=files("scrapes"), token=TOKEN))
+        self.assertLimited(self.client(tls=files("scrapes"), access_token=TOKEN))
 
     def test_asyncio(self) -> None:
         async def run() -> list[Answer]:
-            async with AsyncWeir(*NODES, timeout=FAIL, remember_denials=0, tls=files(), token=TOKEN) as client:
+            async with AsyncWeir(*NODES, timeout=FAIL, remember_denials=0, tls=files(), access_token=TOKEN) as client:
                 user = name()
                 return [await client.check("user", user, "login") for _ in range(4)]
 
@@ -112,7 +112,7 @@ class TLSTest(unittest.TestCase):
 
     def test_batches(self) -> None:
         """Replies of more than one record of TLS, on connections that are used again."""
-        client, users = self.client(tls=files(), token=TOKEN), [name() for _ in range(300)]
+        client, users = self.client(tls=files(), access_token=TOKEN), [name() for _ in range(300)]
         for allowed in (True, True, True, False):
             futures = [client._dispatcher.submit(Check("user", user, "login")) for user in users]
             answers = [f.result() for f in futures]
@@ -122,7 +122,7 @@ class TLSTest(unittest.TestCase):
         self.assertRefused(self.client(tls=files()), 'neither a certificate of a client nor a token.*role "check"')
 
     def test_unknown_token(self) -> None:
-        self.assertRefused(self.client(tls=files("checks"), token="weir_x"), "the token is unknown or revoked")
+        self.assertRefused(self.client(tls=files("checks"), access_token="weir_x"), "the token is unknown or revoked")
 
     def test_other_role(self) -> None:
         self.assertRefused(self.client(tls=files("scrapes")), 'client "scrapes".*has not the role "check"')
@@ -186,7 +186,7 @@ class TLSTest(unittest.TestCase):
     def test_node_that_dies(self) -> None:
         dying = Forwarder(NODES[0])
         self.addCleanup(dying.stop)
-        client = self.client(dying.address, NODES[1], timeout=4.0, tls=files(), token=TOKEN)
+        client = self.client(dying.address, NODES[1], timeout=4.0, tls=files(), access_token=TOKEN)
         user = name()
         answers = []
         for i in range(12):
@@ -234,9 +234,9 @@ class TLSTest(unittest.TestCase):
         missing, ca = CERTS / "missing", CERTS / "ca.crt"
         pair = CERTS / "client-checks.crt", CERTS / "client-checks.key"
         for options, message in (
-            ({"token": TOKEN}, "token: it would be sent unencrypted: give tls"),
-            ({"tls": TLS(ca), "token": "a b"}, "token: it has more than printable ASCII without spaces"),
-            ({"tls": TLS(ca), "token": "a\r\nb"}, "token: it has more"),
+            ({"access_token": TOKEN}, "access_token: it would be sent unencrypted: give tls"),
+            ({"tls": TLS(ca), "access_token": "a b"}, "access_token: it has more than printable ASCII without spaces"),
+            ({"tls": TLS(ca), "access_token": "a\r\nb"}, "access_token: it has more"),
             ({"tls": TLS(missing)}, "tls: ca_file: .*missing.*No such file"),
             ({"tls": TLS(pair[1])}, "tls: ca_file: .*client-checks.key"),
             ({"tls": TLS(ca, pair[0])}, "tls: cert_file and key_file: give both or none"),

@@ -39,15 +39,15 @@ export interface Options {
   cluster?: string;
   /** How connections are encrypted, if the nodes have TLS. */
   tls?: TLSOptions | undefined;
-  /** A token that is shown with every request, instead of a certificate. It needs tls. */
-  token?: string | undefined;
+  /** An access token that is shown with every request, instead of a certificate. It needs tls. */
+  accessToken?: string | undefined;
 }
 
 /** Asks nodes, which are given as host:port of their HTTP. Make one per process. */
 export class Weir {
   readonly #nodes: Nodes;
   readonly #denials: Denials;
-  readonly #options: Required<Omit<Options, "tls" | "token">>;
+  readonly #options: Required<Omit<Options, "tls" | "accessToken">>;
   #queue: Pending[] = []; // at most maxQueue
   #inFlight = 0; // at most maxInFlight
   #planned = false; // a look at the queue
@@ -163,15 +163,15 @@ export class Weir {
   }
 }
 
-/** Reads the files of TLS, and checks the token. */
-function accessOf({ tls, token = "" }: Options): Access {
-  if (token !== "" && tls === undefined) {
-    throw new TypeError("token: it would be sent unencrypted: give tls as well");
+/** Reads the files of TLS, and checks the access token. */
+function accessOf({ tls, accessToken = "" }: Options): Access {
+  if (accessToken !== "" && tls === undefined) {
+    throw new TypeError("accessToken: it would be sent unencrypted: give tls as well");
   }
-  if (!/^[!-~]*$/.test(token)) {
-    throw new TypeError("token: it has more than printable ASCII without spaces");
+  if (!/^[!-~]*$/.test(accessToken)) {
+    throw new TypeError("accessToken: it has more than printable ASCII without spaces");
   }
-  return { files: tls && new Files(tls), token };
+  return { files: tls && new Files(tls), accessToken };
 }
 
 /** Whether a check gives tokens back, which is sent to one node only. */

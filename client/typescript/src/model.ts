@@ -43,7 +43,7 @@ export class OverloadedError extends Error {
 }
 
 /**
- * No node takes a check of this client: it has shown neither a certificate nor a token with the role for it, or TLS
+ * No node takes a check of this client: it has shown neither a certificate nor an access token with the role for it, or TLS
  * with the nodes fails.
  */
 export class AccessError extends Error {

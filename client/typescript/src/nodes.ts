@@ -19,7 +19,7 @@ export interface Node {
 /** How nodes are asked. */
 export interface Access {
   readonly files?: Files | undefined; // of TLS; undefined if connections are not encrypted
-  readonly token?: string; // shown with every request; "" for none
+  readonly accessToken?: string; // shown with every request; "" for none
 }
 
 /**
@@ -33,7 +33,7 @@ export class Nodes {
   #met = 0; // when a node of that cluster has replied last
   readonly #nodes: Node[];
 
-  constructor(addresses: readonly string[], maxSockets: number, cluster = "", { files, token = "" }: Access = {}) {
+  constructor(addresses: readonly string[], maxSockets: number, cluster = "", { files, accessToken = "" }: Access = {}) {
     if (addresses.length === 0) {
       throw new RangeError("nodes: give at least one");
     }
@@ -42,7 +42,7 @@ export class Nodes {
       throw new RangeError(`cluster: ${JSON.stringify(cluster)} is not 16 hexadecimal digits`);
     }
     this.#cluster = this.#given ? cluster : undefined;
-    this.fields = token === "" ? {} : { Authorization: `Bearer ${token}` };
+    this.fields = accessToken === "" ? {} : { Authorization: `Bearer ${accessToken}` };
     const options = { keepAlive: true, maxSockets, noDelay: true };
     this.#nodes = [...new Set(addresses)].map((address) => {
       const url = new URL("/v1/check:batch", `${files === undefined ? "http" : "https"}://${address}`);

@@ -13,7 +13,7 @@ import { AccessError, GRPCPortError } from "./model.js";
 export interface TLSOptions {
   /** The CA of the cluster. Without it nodes are verified by the CAs that Node.js knows. */
   caFile?: string;
-  /** The certificate of this client. A token does instead. */
+  /** The certificate of this client. An access token does instead. */
   certFile?: string;
   /** The key of the certificate. */
   keyFile?: string;

@@ -22,7 +22,7 @@ const nodes = env("WEIR_NODES").split(",");
 const [first = "", second = ""] = nodes;
 const certs = env("WEIR_CERTS");
 const foreign = env("WEIR_FOREIGN_CERTS");
-const token = env("WEIR_TOKEN");
+const accessToken = env("WEIR_TOKEN");
 const decided = /^SOURCE_(OWNER|STANDBY|LENT)$/; // as exact as each other
 const long = 20_000; // milliseconds; far above every timeout below
 
@@ -94,12 +94,12 @@ async function refused(weir: Weir, message: RegExp, tokens = 1): Promise<void> {
 
 test("a certificate permits checks", () => limited(client({ tls: files("checks") })));
 
-test("a token permits checks", () => limited(client({ tls: files(), token })));
+test("a token permits checks", () => limited(client({ tls: files(), accessToken })));
 
-test("a token comes before a certificate", () => limited(client({ tls: files("scrapes"), token })));
+test("a token comes before a certificate", () => limited(client({ tls: files("scrapes"), accessToken })));
 
 test("many checks at once travel together, on connections that are used again", async () => {
-  const weir = client({ tls: files(), token });
+  const weir = client({ tls: files(), accessToken });
   const users = Array.from({ length: 300 }, () => name());
   for (const allowed of [true, true, true, false]) {
     const answers = await Promise.all(users.map((user) => login(weir, user)));
@@ -109,7 +109,7 @@ test("many checks at once travel together, on connections that are used again", 
 
 test("neither a certificate nor a token", () => refused(client({ tls: files() }), /neither a certificate of a client nor a token.*role "check"/));
 
-test("an unknown token", () => refused(client({ tls: files("checks"), token: "weir_x" }), /the token is unknown or revoked/));
+test("an unknown token", () => refused(client({ tls: files("checks"), accessToken: "weir_x" }), /the token is unknown or revoked/));
 
 test("another role", () => refused(client({ tls: files("scrapes") }), /client "scrapes".*has not the role "check"/));
 
@@ -161,7 +161,7 @@ test("other nodes are asked instead of those that refuse, do not speak, or have 
 
 test("a node dies", async () => {
   const dying = forwarder(first);
-  const weir = client({ tls: files(), token, timeout: 4000 }, [await serve(dying), second]);
+  const weir = client({ tls: files(), accessToken, timeout: 4000 }, [await serve(dying), second]);
   const user = name();
   let allowed = 0;
   for (let i = 0; i < 12; i++) {
@@ -232,9 +232,9 @@ test("bad options", () => {
   const caFile = join(certs, "ca.crt");
   const [certFile, keyFile, missing] = [join(certs, "client-checks.crt"), join(certs, "client-checks.key"), join(certs, "missing")];
   for (const [options, message] of [
-    [{ token }, /^token: it would be sent unencrypted: give tls/],
-    [{ tls: { caFile }, token: "a b" }, /^token: it has more than printable ASCII without spaces/],
-    [{ tls: { caFile }, token: "a\r\nb" }, /^token: it has more/],
+    [{ accessToken }, /^accessToken: it would be sent unencrypted: give tls/],
+    [{ tls: { caFile }, accessToken: "a b" }, /^accessToken: it has more than printable ASCII without spaces/],
+    [{ tls: { caFile }, accessToken: "a\r\nb" }, /^accessToken: it has more/],
     [{ tls: { caFile: missing } }, /^tls: caFile: .*missing: ENOENT/],
     [{ tls: { caFile: keyFile } }, /^tls: caFile: .*client-checks\.key has no certificate in PEM/],
     [{ tls: { caFile, certFile } }, /^tls: certFile and keyFile: give both or none/],

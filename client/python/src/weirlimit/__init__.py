@@ -14,9 +14,9 @@ AsyncWeir is the same for asyncio. Checks that are made at the same time travel 
 no node answers in time a check is allowed, with the source SOURCE_FAIL_OPEN, or denied with
 fail_open=False. Overload, of a node or of this process, raises Overloaded.
 
-Nodes with TLS want a certificate or a token:
+Nodes with TLS want a certificate or an access token:
 
-    weir = Weir("localhost:8080", tls=TLS("certs/ca.crt"), token=os.environ["WEIR_TOKEN"])
+    weir = Weir("localhost:8080", tls=TLS("certs/ca.crt"), access_token=os.environ["WEIR_TOKEN"])
 """
 
 from ._async import AsyncWeir

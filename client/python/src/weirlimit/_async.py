@@ -27,9 +27,9 @@ class AsyncWeir:
         remember_denials: float = 1.0,
         cluster: str = "",
         tls: Optional[TLS] = None,
-        token: str = "",
+        access_token: str = "",
     ) -> None:
-        self._dispatcher = Dispatcher(nodes, timeout, fail_open, remember_denials, cluster, Credentials(tls, token))
+        self._dispatcher = Dispatcher(nodes, timeout, fail_open, remember_denials, cluster, Credentials(tls, access_token))
         self._domain = domain
 
     async def check(self, identifier_type: str, identifier: str, endpoint: str = "", tokens: int = 1, **attributes: str) -> Answer:

@@ -74,7 +74,7 @@ class Check:
 
 
 class AccessError(Exception):
-    """No node takes a check of this client: it has shown neither a certificate nor a token with the role for it, or TLS
+    """No node takes a check of this client: it has shown neither a certificate nor an access token with the role for it, or TLS
     with the nodes fails."""
 
 

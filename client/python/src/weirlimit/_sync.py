@@ -27,7 +27,7 @@ class Weir:
     cluster: the fingerprint of the nodes' cluster, which GET /v1/health has as "cluster". Nodes of another
     cluster are not used, at any address. "" learns the cluster from the nodes.
     tls: how connections are encrypted, if the nodes have TLS.
-    token: shown with every request, instead of a certificate; it needs tls. "" shows none.
+    access_token: shown with every request, instead of a certificate; it needs tls. "" shows none.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Weir:
         remember_denials: float = 1.0,
         cluster: str = "",
         tls: Optional[TLS] = None,
-        token: str = "",
+        access_token: str = "",
     ) -> None:
-        self._dispatcher = Dispatcher(nodes, timeout, fail_open, remember_denials, cluster, Credentials(tls, token))
+        self._dispatcher = Dispatcher(nodes, timeout, fail_open, remember_denials, cluster, Credentials(tls, access_token))
         self._domain = domain
 
     def check(self, identifier_type: str, identifier: str, endpoint: str = "", tokens: int = 1, **attributes: str) -> Answer:

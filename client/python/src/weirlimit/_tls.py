@@ -23,7 +23,7 @@ class TLS:
     cannot be used, those before stay in force.
 
     ca_file: the CA of the cluster. Without it nodes are verified by the CAs of the system.
-    cert_file, key_file: the certificate of this client and its key. A token does instead.
+    cert_file, key_file: the certificate of this client and its key. An access token does instead.
     """
 
     ca_file: Optional[Path] = None
@@ -75,12 +75,12 @@ class Credentials:
     """What a client wants nodes to prove, and what it proves to them. Safe for threads, and of use after a fork: it has
     no lock."""
 
-    def __init__(self, tls: Optional[TLS] = None, token: str = "") -> None:
-        if token and tls is None:
-            raise ValueError("token: it would be sent unencrypted: give tls as well")
-        if token and not re.fullmatch("[!-~]+", token):
-            raise ValueError("token: it has more than printable ASCII without spaces")
-        self.fields = {"Authorization": f"Bearer {token}"} if token else {}  # of the header of each request
+    def __init__(self, tls: Optional[TLS] = None, access_token: str = "") -> None:
+        if access_token and tls is None:
+            raise ValueError("access_token: it would be sent unencrypted: give tls as well")
+        if access_token and not re.fullmatch("[!-~]+", access_token):
+            raise ValueError("access_token: it has more than printable ASCII without spaces")
+        self.fields = {"Authorization": f"Bearer {access_token}"} if access_token else {}  # of the header of each request
         self._tls = tls
         self._loaded = None if tls is None else (tls.state(), tls.load())  # replaced as a whole
 

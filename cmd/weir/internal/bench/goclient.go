@@ -46,7 +46,7 @@ func NewShared(via, mode string, targets []string, a Access, connections int, ti
 		options = append(options, client.WithTLS(a.TLS))
 	}
 	if a.Token != "" {
-		options = append(options, client.WithToken(a.Token))
+		options = append(options, client.WithAccessToken(a.Token))
 	}
 	if via == Leases {
 		options = append(options, client.WithLeases())
