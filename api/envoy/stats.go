@@ -77,7 +77,7 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 		}, []string{"err_type"}),
 		excesses: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_envoy_excess_total",
-			Help: "Requests of Envoy with something beyond the bounds that were answered all the same, by kind: value (shortened), key (given twice; the first counts), hits or cost (counted as over the limit), limit (that of the file counts), entries (the first ones count), descriptors or limits (the request is over its limit, and nothing of it counts).",
+			Help: "Requests of Envoy with something beyond the bounds that were answered all the same, by kind: value (shortened), key (given twice; the first counts), hits, cost, limit (that of the file counts), entries (the first ones count), descriptors and limits. With hits and cost the request is counted as over its limit. With descriptors and limits it is over its limit, and nothing of it counts.",
 		}, []string{"kind"}),
 		globalShadow: f.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimit_service_global_shadow_mode",

@@ -71,7 +71,7 @@ func options() []option {
 			boolean(func(o *node.Options) *bool { return &o.ForgetCounters })},
 		{"rules", "FILE-or-DIR", "", "file of rules, or a directory of such files (default none: the rules in etcd, see weir rules)",
 			text(func(o *node.Options) *string { return &o.Rules })},
-		{"rules-files", "WHICH", d.RulesFiles, "which files of the directory in --rules are read: yaml (*.yaml and *.yml directly in it); all (any name, and in directories below); visible (all without a dot at the beginning of a name); or, as envoyproxy/ratelimit does, runtime or visible-runtime (the same, and files next to the directory that begin with its name and a dot)",
+		{"rules-files", "WHICH", d.RulesFiles, "which files of the directory in --rules are read: yaml (*.yaml and *.yml directly in it); all (any name, and in directories below); visible (all without a dot at the beginning of a name). As envoyproxy/ratelimit does, runtime and visible-runtime read the same, and files next to the directory that begin with its name and a dot",
 			text(func(o *node.Options) *string { return &o.RulesFiles })},
 		{"xds-server", "HOST:PORT", "", "xDS server that sends the rules, as Envoy Gateway's does; https://HOST:PORT for one with TLS (default none)",
 			text(func(o *node.Options) *string { return &o.XDSServer })},

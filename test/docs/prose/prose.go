@@ -5,6 +5,7 @@ package prose
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -25,9 +26,11 @@ const contentsFrom = 150
 
 // Page is one page of Markdown, as far as its prose is concerned.
 type Page struct {
-	// Sentences of paragraphs and list items. Code is one word, and blocks of code, headings
-	// and tables have none.
+	// Sentences of paragraphs and list items. Code is one word, and blocks of code and headings
+	// have none.
 	Sentences []string
+	// Cells are the sentences in cells of tables.
+	Cells []string
 	// Texts are the sentences, the headings and the cells of tables.
 	Texts []string
 	// Lines of the file.
@@ -57,7 +60,9 @@ func Parse(source []byte) Page {
 			}
 			page.add(heading, false)
 		case extast.KindTableCell:
-			page.add(inline(n, source), false)
+			cell := inline(n, source)
+			page.add(cell, false)
+			page.Cells = append(page.Cells, sentences(cell)...)
 		default:
 			return ast.WalkContinue, nil
 		}
@@ -161,7 +166,7 @@ func (p Page) Problems() (problems []string) {
 	if mean := p.Mean(); mean > MeanWords {
 		problems = append(problems, fmt.Sprintf("sentences have %.1f words on average, more than %d", mean, MeanWords))
 	}
-	for _, s := range p.Sentences {
+	for _, s := range slices.Concat(p.Sentences, p.Cells) {
 		if n := Words(s); n > MaxWords {
 			problems = append(problems, fmt.Sprintf("%d words, more than %d: %s", n, MaxWords, s))
 		}

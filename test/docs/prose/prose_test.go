@@ -69,6 +69,7 @@ func TestProblems(t *testing.T) {
 	for _, tc := range []struct{ markdown, want string }{
 		{"The owner decides.", ""},
 		{"Short.\n\n" + strings.Repeat("Short. ", 20) + long, "36 words, more than 35"},
+		{"| a | b |\n|---|---|\n| Short. " + long + " | |\n", "36 words, more than 35"},
 		{lengthy + ". " + lengthy + ".", "21.0 words on average"},
 		{"Nobody decides.", `"Nobody"`},
 		{"| the node that somebody stops |\n|---|\n", `"somebody"`},
