@@ -22,8 +22,8 @@ const glossaryPage = "docs/glossary.md"
 // strangeTerms are those that a reader cannot know from elsewhere. A page explains each of them by a link to its part of
 // the glossary where the page first uses it, or all of them by a link to the whole glossary before that.
 var strangeTerms = []string{
-	"breaker", "decision lease", "denial lease", "handover", "incarnation", "lent", "owner", "partition", "provisional",
-	"replica", "standby", "token lease", "undecided", "view", "witness",
+	"breaker", "conn", "decision lease", "delta", "denial lease", "drain", "failover", "feed", "final state", "frame", "handover", "incarnation", "learner", "lent", "owner", "partition", "predecessor", "promotion", "provisional",
+	"relay", "redirect", "replica", "shard", "standby", "token lease", "undecided", "view", "witness",
 }
 
 var strangeTermPattern = regexp.MustCompile(`(?i)\b(` + strings.Join(strangeTerms, "|") + `)(?:s|es)?\b`)
