@@ -112,7 +112,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 	}
 	if err := readPreface(conn); err != nil {
 		if version, ok := errors.AsType[connVersionError](err); ok {
-			s := stranger{who: Identity{Cluster: self.Cluster, ID: to.ID}, address: to.Address, version: version}
+			s := stranger{met: Identity{Cluster: self.Cluster, ID: to.ID}, address: to.Address, version: version}
 			g.note(s)
 			return said, s.error(self)
 		}
@@ -129,7 +129,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 		return said, err
 	}
 	if !answer.from.isMeantBy(meant) {
-		s := stranger{who: answer.from, instead: meant, address: to.Address}
+		s := stranger{met: answer.from, instead: meant, address: to.Address}
 		g.note(s)
 		return said, s.error(self)
 	}
@@ -149,7 +149,7 @@ func (g *Greeter) refuseVersion(conn net.Conn, version connVersionError) error {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
-	s := stranger{who: Identity{Cluster: g.Self().Cluster}, address: address, version: version}
+	s := stranger{met: Identity{Cluster: g.Self().Cluster}, address: address, version: version}
 	g.note(s)
 	return s.error(g.Self())
 }
@@ -176,7 +176,7 @@ func (g *Greeter) admit(from, meant Identity) error {
 	if from.Cluster == self.Cluster && self.isMeantBy(meant) {
 		return nil
 	}
-	s := stranger{who: from, instead: meant}
+	s := stranger{met: from, instead: meant}
 	g.note(s)
 	return s.error(self)
 }

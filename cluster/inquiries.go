@@ -44,7 +44,7 @@ func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if c.GetVersion() != connVersion {
-		other := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
+		other := stranger{met: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
 		q.greeter.note(other)
 		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(q.greeter.Self()))
 	}

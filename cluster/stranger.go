@@ -16,8 +16,8 @@ const (
 
 // stranger is a node that was met instead of another one.
 type stranger struct {
-	who     Identity
-	instead Identity         // the node that was meant: by this node at address, or by who of this node
+	met     Identity
+	instead Identity         // the node that was meant: by this node at address, or by the one that was met
 	address string           // its address; "" if the stranger has called this node
 	version connVersionError // that it speaks, if that is why it is one; else zero
 }
@@ -32,31 +32,31 @@ func (e strangerError) Error() string { return string(e) }
 
 func (s stranger) describe(self Identity) string {
 	if s.version != (connVersionError{}) {
-		if s.who.ID == "" {
+		if s.met.ID == "" {
 			return fmt.Sprintf("a node at %s %v", s.address, s.version)
 		}
-		return fmt.Sprintf("node %q at %s %v", s.who.ID, s.address, s.version)
+		return fmt.Sprintf("node %q at %s %v", s.met.ID, s.address, s.version)
 	}
-	who, meant := fmt.Sprintf("node %q", s.who.ID), fmt.Sprintf("node %q", s.instead.ID)
+	met, meant := fmt.Sprintf("node %q", s.met.ID), fmt.Sprintf("node %q", s.instead.ID)
 	switch {
-	case s.who.Cluster != self.Cluster:
-		who += " of another cluster"
+	case s.met.Cluster != self.Cluster:
+		met += " of another cluster"
 	case s.isEarlier(self):
 		meant = fmt.Sprintf("incarnation %d of %s", s.instead.Incarnation, meant)
 	}
 	if s.address == "" {
-		return fmt.Sprintf("%s calls this node and means %s", who, meant)
+		return fmt.Sprintf("%s calls this node and means %s", met, meant)
 	}
-	return fmt.Sprintf("%s answers at %s instead of %s", who, s.address, meant)
+	return fmt.Sprintf("%s answers at %s instead of %s", met, s.address, meant)
 }
 
 // isEarlier reports whether the node that was met is an earlier incarnation of the one that was meant.
 func (s stranger) isEarlier(self Identity) bool {
-	met := s.who
+	met := s.met
 	if s.address == "" {
 		met.ID = self.ID
 	}
-	return s.who.Cluster == self.Cluster && met.ID == s.instead.ID
+	return s.met.Cluster == self.Cluster && met.ID == s.instead.ID
 }
 
 // note remembers a stranger, and logs it if it was not met before.

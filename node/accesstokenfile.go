@@ -80,7 +80,7 @@ func (f *tokenFile) look() {
 	switch {
 	case err != nil:
 		if before == nil || before.Error() != err.Error() {
-			f.log.Error("tokens not read again: those before stay in force", "error", err)
+			f.log.Error("access tokens not read again: those before stay in force", "error", err)
 		}
 	case text != f.text:
 		f.text = text
@@ -112,7 +112,7 @@ func (f *tokenFile) read() (string, []access.Token, error) {
 
 func (o Options) badTokens() string {
 	if o.Tokens != "" && o.TLSCert == "" {
-		return "a token would travel unencrypted: --tokens needs --tls-cert, --tls-key and --tls-ca"
+		return "an access token would travel unencrypted: --tokens needs --tls-cert, --tls-key and --tls-ca"
 	}
 	return ""
 }

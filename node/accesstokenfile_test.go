@@ -47,7 +47,7 @@ func TestTokenFile(t *testing.T) {
 }
 
 func TestTokensNeedTLS(t *testing.T) {
-	if err := (Options{Tokens: "f"}).Validate(); err == nil || !strings.Contains(err.Error(), "tokens: a token would travel unencrypted") {
+	if err := (Options{Tokens: "f"}).Validate(); err == nil || !strings.Contains(err.Error(), "tokens: an access token would travel unencrypted") {
 		t.Error(err)
 	}
 }

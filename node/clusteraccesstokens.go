@@ -16,7 +16,7 @@ import (
 // tokenAttempts is how often a change of the cluster's tokens is tried while other nodes change them.
 const tokenAttempts = 8
 
-var errTokensBusy = errors.New("other nodes change the tokens of this cluster: try again")
+var errTokensBusy = errors.New("other nodes change the access tokens of this cluster: try again")
 
 // tokenRegistry is where the access tokens of the cluster stand: *etcd.Registry.
 type tokenRegistry interface {
@@ -95,7 +95,7 @@ func (c *clusterTokens) use(text []byte) (changed bool) {
 	tokens, err := access.ParseTokens(string(text))
 	c.text, c.problem = text, err
 	if err != nil {
-		c.log.Error("the tokens in etcd cannot be used: those before stay in force", "error", err)
+		c.log.Error("the access tokens in etcd cannot be used: those before stay in force", "error", err)
 		return true
 	}
 	if text != nil {
@@ -203,7 +203,7 @@ func (c *clusterTokens) change(ctx context.Context, edit func([]access.Token) (n
 		}
 		tokens, err := access.ParseTokens(string(text))
 		if err != nil {
-			return "", fmt.Errorf("the tokens in etcd cannot be used: %w", err)
+			return "", fmt.Errorf("the access tokens in etcd cannot be used: %w", err)
 		}
 		c.noteRead(text, tokens)
 		next, revoked, err := edit(tokens)

@@ -125,7 +125,7 @@ func (n *node) certProblems(now time.Time) (problems []problem) {
 		problems = append(problems, problemAbout("the file of tokens cannot be used", "the file of tokens as it is now cannot be used, the tokens before stay in force: %v", n.tokens.Err()))
 	}
 	if err := n.clusterTokens.Err(); err != nil {
-		problems = append(problems, problemAbout("the tokens in etcd cannot be used", "the tokens in etcd as they are now cannot be used, the tokens before stay in force: %v", err))
+		problems = append(problems, problemAbout("the access tokens in etcd cannot be used", "the access tokens in etcd as they are now cannot be used, those before stay in force: %v", err))
 	}
 	if names := n.clusterTokens.Returned(); names != "" {
 		problems = append(problems, problemAbout("etcd has revoked tokens again", "etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME --node %s, or any other change of the tokens through this node, removes them from etcd", names, n.opts.callsAt()))
