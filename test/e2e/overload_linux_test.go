@@ -51,12 +51,13 @@ func TestOverloadIsRefused(t *testing.T) {
 		send        func(*testing.T, []*process.Node, demand) offered
 		calm, flood int     // callers
 		least       float64 // share of the nodes' processor time that is of use; a refusal over HTTP costs a third of a decision
+		late        float64 // share of the checks that is not answered in time, at most; without refusals it is three quarters and more
 	}{
-		{"unary", bench(), 48, 10_000, 0.5},
-		{"batches of 100", bench("--mode", "batch"), 12, 500, 0.4},
-		{"batches of 1000", bench("--mode", "batch", "--batch", "1000"), 2, 200, 0.4},
-		{"Envoy", bench("--mode", "envoy", "--batch", "2"), 48, 5_000, 0.5},
-		{"HTTP", sendHTTP, 48, 1_500, 0.1},
+		{"unary", bench(), 48, 10_000, 0.5, 0.5},
+		{"batches of 100", bench("--mode", "batch"), 12, 500, 0.4, 0.5},
+		{"batches of 1000", bench("--mode", "batch", "--batch", "1000"), 2, 200, 0.4, 0.5},
+		{"Envoy", bench("--mode", "envoy", "--batch", "2"), 48, 5_000, 0.5, 0.02}, // Envoy lets a request pass that is not answered in time
+		{"HTTP", sendHTTP, 48, 1_500, 0.1, 0.5},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			if !*everyFlood && way.name != "unary" {
@@ -77,7 +78,7 @@ func TestOverloadIsRefused(t *testing.T) {
 				lasts, share = time.Second, 100
 			}
 			after := offer(t, nodes, demand{way.calm, lightLoad * capacity, lasts, time.Second}, way.send)
-			judgeOverload(t, calm, over, after, way.least, flood)
+			judgeOverload(t, calm, over, after, way.least, way.late, flood)
 			most := after.all() / share
 			if th.groups != "" && after.Errors > most { // else other processes may stop nodes altogether
 				t.Errorf("a second after the overload: %v", after)
@@ -115,7 +116,7 @@ func watchRefusals(t *testing.T, nodes []*process.Node) (quantile func(float64) 
 }
 
 // judgeOverload judges what became of the checks of a flood, and of those before and after it.
-func judgeOverload(t *testing.T, calm, over, after offered, least float64, flood demand) {
+func judgeOverload(t *testing.T, calm, over, after offered, least, latest float64, flood demand) {
 	t.Helper()
 	due := flood.rate * flood.during.Seconds() // checks
 	used := over.used(calm)
@@ -127,7 +128,7 @@ func judgeOverload(t *testing.T, calm, over, after offered, least float64, flood
 		t.Error("no call was refused")
 	}
 	switch late := fmt.Sprintf("%d of %d checks were not answered in time", over.late(), over.all()); {
-	case over.late()*2 <= over.all(): // without refusals three quarters and more are late
+	case float64(over.late()) <= latest*float64(over.all()):
 	case float64(over.all()) < 0.95*due:
 		t.Logf("%s, but the load was late itself: %.0f checks were to be sent", late, due)
 	default:
