@@ -87,6 +87,9 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 	return wire.CopyEncoded(w.out), nil
 }
 
+// sample is after how many checks of a batch it is looked whether owners have time for them.
+const sample = 16
+
 // checkAll decides the requests of w.list, which are independent. The domain of the first one stands for all where calls are refused.
 func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 	switch n := w.list.N; {
@@ -109,6 +112,11 @@ func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 		}
 		if err := l.add(w, &w.decoded); err != nil {
 			return ofItem(i, err)
+		}
+		if i == sample-1 && w.list.N >= 2*sample {
+			if err := l.admitBatch(w, w.list.N); err != nil {
+				return err
+			}
 		}
 	}
 	return l.checks.Decide(ctx, &w.Work)

@@ -79,6 +79,9 @@ func (f *fixture) Owner(ring.Key) string { return "here" }
 // Standby implements Decider.
 func (f *fixture) Standby(ring.Key) string { return "there" }
 
+// HasTime implements Decider.
+func (f *fixture) HasTime([]shard.Take, int) bool { return true }
+
 // Decide implements Decider.
 func (f *fixture) Decide(ctx context.Context, groups []shard.Group) {
 	apitest.Node{Shard: f.shard, Silent: f.silent, Source: f.source, Delay: f.delay}.Decide(ctx, groups)

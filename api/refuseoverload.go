@@ -25,8 +25,10 @@ type Overload interface {
 	Accept(ctx context.Context, from overload.Origin) (context.Context, bool)
 	Began(ctx context.Context, from overload.Origin) context.Context
 	// Admit reports whether there is time for a call of these, once its domain and the number of its checks are known. Ended is called when
-	// the call was answered. Both get the context that Accept or Began has returned.
+	// the call was answered. Both get the context that Accept or Began has returned. TurnedAway is told of a call that was refused although
+	// it was admitted, because other nodes have no time for it.
 	Admit(ctx context.Context, rules overload.Rules, domain string, checks int) bool
+	TurnedAway()
 	Ended(ctx context.Context)
 }
 
@@ -38,6 +40,7 @@ func (acceptAll) Accept(ctx context.Context, _ overload.Origin) (context.Context
 }
 func (acceptAll) Began(ctx context.Context, _ overload.Origin) context.Context { return ctx }
 func (acceptAll) Admit(context.Context, overload.Rules, string, int) bool      { return true }
+func (acceptAll) TurnedAway()                                                  {}
 func (acceptAll) Ended(context.Context)                                        {}
 
 // ofConn is the overload.Origin of calls over gRPC.
@@ -52,13 +55,27 @@ func ofConn(ctx context.Context) (*overload.Conn, any) {
 	return nil, p.Addr // which each connection has for itself
 }
 
-// errRefused answers a call that is refused unread.
-var errRefused = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
+// Calls that are refused before anything of them was counted.
+var (
+	errRefused = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
+	errCrowded = status.Error(codes.ResourceExhausted, "overloaded: too many checks wait already for the node that counts; nothing of the call was counted")
+)
 
 // refuse counts a call that there is no time for as one check.
 func (l *Limiter) refuse() error {
 	l.checks.CountOverloaded(1)
 	return errRefused
+}
+
+// admitBatch refuses a batch of so many checks, of which the first ones were added to w, if an owner has no time for one of those: the whole
+// batch would be refused in the end, and what other nodes had counted of it would be lost to the caller.
+func (l *Limiter) admitBatch(w *work, checks int) error {
+	if l.checks.Decider.HasTime(w.Takes, checks) {
+		return nil
+	}
+	l.overload.TurnedAway()
+	l.checks.CountOverloaded(1)
+	return errCrowded
 }
 
 // admit returns errRefused if there is no time for what an accepted call asks for.
@@ -71,7 +88,7 @@ func (l *Limiter) admit(ctx context.Context, w *work, checks int) error {
 
 // failed counts the error of a call, and returns it. The call was counted before if it was refused.
 func (l *Limiter) failed(name string, err error) error {
-	if errors.Is(err, errRefused) {
+	if errors.Is(err, errRefused) || errors.Is(err, errCrowded) {
 		return err
 	}
 	return l.checks.Failed(name, err)

@@ -98,6 +98,52 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// crowdedThere is a Decider whose owners have no time for batches; it records how many checks were asked about.
+type crowdedThere struct {
+	Decider
+	asked *[]int
+}
+
+func (d crowdedThere) HasTime(takes []shard.Take, checks int) bool {
+	*d.asked = append(*d.asked, len(takes), checks)
+	return false
+}
+
+// A batch for which owners have no time is refused before anything of it is counted. Small ones are not worth the look.
+func TestCrowdedBatch(t *testing.T) {
+	f := newFixture(t, overloadRules)
+	var asked []int
+	f.checks.Decider = crowdedThere{Decider: f, asked: &asked}
+	turned := &countsTurnedAway{}
+	f.overload = turned
+	batch := func(n int) error {
+		var all weirv1.RateLimitBatchRequest
+		for i := range n {
+			all.Requests = append(all.Requests, request(fmt.Sprint("user=", i)))
+		}
+		_, err := f.server().CheckRateLimitBatch(t.Context(), &all)
+		return err
+	}
+	if err := batch(2*sample - 1); err != nil || len(asked) > 0 {
+		t.Errorf("a small batch: %v, asked about %v", err, asked)
+	}
+	before := f.shard.Len()
+	err := batch(2 * sample)
+	if !errors.Is(err, errCrowded) || !slices.Equal(asked, []int{sample, 2 * sample}) {
+		t.Errorf("%v, asked about %v", err, asked)
+	}
+	if n := f.shard.Len() - before; n != 0 || turned.n != 1 || apitest.Checks(t, f.registry, "denied", "overloaded") != 1 {
+		t.Errorf("%d counters, %d turned away, %v counted; want 0, 1 and 1", n, turned.n, apitest.Checks(t, f.registry, "denied", "overloaded"))
+	}
+}
+
+type countsTurnedAway struct {
+	acceptAll
+	n int
+}
+
+func (o *countsTurnedAway) TurnedAway() { o.n++ }
+
 const inspectedRules = `
 domain: d
 rules:
@@ -320,7 +366,7 @@ func TestOriginOfCalls(t *testing.T) {
 		id   any
 	}
 	var origins []origin
-	f.overload = watchesOrigins{func(ctx context.Context, from overload.Origin) {
+	f.overload = watchesOrigins{each: func(ctx context.Context, from overload.Origin) {
 		conn, id := from(ctx)
 		origins = append(origins, origin{conn, id})
 	}}
@@ -354,6 +400,7 @@ func TestOriginOfCalls(t *testing.T) {
 
 // watchesOrigins is an Overload that accepts all calls, and passes on their origins.
 type watchesOrigins struct {
+	acceptAll
 	each func(context.Context, overload.Origin)
 }
 
@@ -366,6 +413,3 @@ func (o watchesOrigins) Began(ctx context.Context, from overload.Origin) context
 	o.each(ctx, from)
 	return ctx
 }
-
-func (watchesOrigins) Admit(context.Context, overload.Rules, string, int) bool { return true }
-func (watchesOrigins) Ended(context.Context)                                   {}

@@ -224,6 +224,9 @@ func (f *fakeNode) Owner(ring.Key) string { return f.id }
 
 func (f *fakeNode) Standby(ring.Key) string { return "" }
 
+// HasTime implements api.Decider.
+func (f *fakeNode) HasTime([]shard.Take, int) bool { return true }
+
 // View and the following are what all nodes of the network know. The rest of api.Status is that of apitest.Status.
 func (f *fakeNode) View() *cluster.View {
 	f.mu.Lock()

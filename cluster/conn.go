@@ -26,6 +26,7 @@ type conn struct {
 	late       func(n int)        // told how many requests were given up; set before run
 	redirected redirectFunc       // called under mu; set before run
 	healthy    atomic.Bool        // equals breaker.healthy, readable without mu
+	crowded    atomic.Int64       // when it had no room for a request last, in nanoseconds since base; 0 before
 	// incarnation is the one that the peer has said last, which may be later than the member's; 0 before, or if it has none yet.
 	incarnation atomic.Uint64
 	base        time.Time // what the conn's stamps count from
@@ -135,6 +136,9 @@ func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 	c.mu.Lock()
 	if err := c.refuseLocked(len(groups), takes, size, a.sent); err != nil {
 		c.mu.Unlock()
+		if errors.Is(err, errOverflow) {
+			c.crowded.Store(int64(a.sent.Sub(c.base)))
+		}
 		return 0, err
 	}
 	c.backlog += takes

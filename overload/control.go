@@ -173,6 +173,9 @@ func (c *Control) admit(ctx context.Context, rules Rules, domain string, checks 
 	return true
 }
 
+// TurnedAway records that an admitted call was refused, because other nodes have no time for it.
+func (c *Control) TurnedAway() { c.refused.Inc() }
+
 // Ended is called with the context of Accept or Began when the call was answered. It need not be called for a call whose context ends
 // before that, because its caller has gone.
 func (c *Control) Ended(ctx context.Context) {

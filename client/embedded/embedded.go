@@ -172,6 +172,9 @@ type decider struct{ shard *shard.Shard }
 // Decide implements api.Decider.
 func (d decider) Decide(_ context.Context, groups []shard.Group) { d.shard.Decide(groups) }
 
+// HasTime implements api.Decider.
+func (d decider) HasTime([]shard.Take, int) bool { return true }
+
 // Owner implements api.Decider.
 func (d decider) Owner(ring.Key) string { return "embedded" }
 

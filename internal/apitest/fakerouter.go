@@ -25,6 +25,9 @@ func (n Node) Owner(ring.Key) string { return "here" }
 // Standby returns the id of the node that has a copy of a counter.
 func (n Node) Standby(ring.Key) string { return "there" }
 
+// HasTime implements api.Decider.
+func (n Node) HasTime([]shard.Take, int) bool { return true }
+
 // Decide answers groups. Like a router, it asks only nodes that answer.
 func (n Node) Decide(_ context.Context, groups []shard.Group) {
 	if n.Delay > 0 {

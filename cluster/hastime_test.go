@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// While an owner is flooded, the batches that HasTime refuses are those of which Decide leaves checks overloaded. Others are not refused: those for other
+// nodes, shadows, and all once the flood is over.
+func TestHasTime(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		const checks = 1000
+		r := c.nodes[0].router
+		takesOf := func(n *testNode, shadow bool) (takes []shard.Take) {
+			for i := range maxSample + 1 { // one more than is looked at
+				one := take(c.ownedBy(n, i), 1_000_000, 1)
+				one.Shadow = shadow
+				takes = append(takes, one)
+			}
+			return takes
+		}
+		there := takesOf(c.nodes[2], false)
+		batch := func() (overloaded bool) {
+			groups := make([]shard.Group, checks)
+			for i := range groups {
+				groups[i].Takes = []shard.Take{there[i%len(there)]}
+			}
+			r.Decide(t.Context(), groups)
+			return slices.ContainsFunc(groups, func(g shard.Group) bool { return g.Takes[0].Source == shard.Overloaded })
+		}
+		if !r.HasTime(there, checks) {
+			t.Error("no time at rest")
+		}
+		c.nodes[2].perTake.Store(int64(10 * time.Microsecond))
+		c.flood(10, 20*time.Millisecond) // the pace becomes known
+		over := make(chan *outcomes)
+		go func() { over <- c.flood(200, 200*time.Millisecond) }()
+		refused := 0
+		for range 100 {
+			time.Sleep(time.Millisecond) // in a bubble
+			if !r.HasTime(takesOf(c.nodes[1], false), checks) || !r.HasTime(takesOf(c.nodes[0], false), checks) || !r.HasTime(takesOf(c.nodes[2], true), checks) {
+				t.Fatal("no time for checks that are not for the flooded node, or shadows")
+			}
+			if r.HasTime(there, checks) {
+				continue
+			}
+			if refused++; !batch() {
+				t.Fatal("no time, and nothing was overloaded")
+			}
+		}
+		<-over
+		t.Logf("no time at %d of 100 instants", refused)
+		if refused < 10 {
+			t.Errorf("no time at %d of 100 instants only", refused)
+		}
+		time.Sleep(crowdedFor)
+		if !r.HasTime(there, checks) {
+			t.Error("no time after the flood")
+		}
+	})
+}
