@@ -56,7 +56,8 @@ func TestOverloadIsRefused(t *testing.T) {
 		{"unary", bench(), 48, 10_000, 0.5, 0.5},
 		{"batches of 100", bench("--mode", "batch"), 12, 500, 0.4, 0.5},
 		{"batches of 1000", bench("--mode", "batch", "--batch", "1000"), 2, 200, 0.4, 0.5},
-		{"Envoy", bench("--mode", "envoy", "--batch", "2"), 48, 5_000, 0.5, 0.02}, // Envoy lets a request pass that is not answered in time
+		// Envoy lets a request pass that is not answered in time. 10,000 of 200,000 checks come at once, before a node knows that it is late.
+		{"Envoy", bench("--mode", "envoy", "--batch", "2"), 48, 5_000, 0.5, 0.05},
 		{"HTTP", sendHTTP, 48, 1_500, 0.1, 0.5},
 	} {
 		t.Run(way.name, func(t *testing.T) {
