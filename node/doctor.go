@@ -345,7 +345,11 @@ func (d *doctor) cluster(ctx context.Context) {
 		return
 	}
 	d.check(n.refuseMixed(nodes), "cluster", "%q has %d nodes", n.opts.Cluster, len(nodes))
-	d.findings = append(d.findings, compareNodes(nodes)...)
+	var running []Running
+	for _, n := range nodes {
+		running = append(running, Running{n.ID, n.Version, n.RulesHash})
+	}
+	d.findings = append(d.findings, CompareNodes(running)...)
 	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, func() int64 { return time.Now().UnixNano() }, n.log)
 	var all errgroup.Group
 	all.SetLimit(examinedAtOnce)
@@ -410,13 +414,18 @@ func (d *doctor) examineRules(ctx context.Context) {
 	}
 }
 
-// compareNodes says which of the registered nodes differ, of those that share rules and software.
-func compareNodes(nodes []cluster.Node) (all []Finding) {
+// Running is what a node runs: its id, its version and the hash of its rules, which are "" if they are not known.
+type Running struct{ ID, Version, RulesHash string }
+
+// CompareNodes says which nodes run other versions or rules than others.
+func CompareNodes(nodes []Running) (all []Finding) {
 	versions, hashes := make(map[string][]string), make(map[string][]string)
 	for _, n := range nodes {
 		versions[n.Version] = append(versions[n.Version], n.ID)
 		hashes[n.RulesHash] = append(hashes[n.RulesHash], n.ID)
 	}
+	delete(versions, "")
+	delete(hashes, "")
 	if len(versions) > 1 {
 		all = append(all, Finding{Doubtful, "versions", "the nodes run " + listGroups(versions), "end the upgrade: restart the nodes of the older version with the newer one"})
 	}
@@ -429,11 +438,8 @@ func compareNodes(nodes []cluster.Node) (all []Finding) {
 // listGroups lists what nodes have, and which ones.
 func listGroups(groups map[string][]string) string {
 	var all []string
-	for what, ids := range groups {
-		if what == "" {
-			what = "none"
-		}
-		all = append(all, fmt.Sprintf("%s (%s)", what, strings.Join(ids, ", ")))
+	for value, ids := range groups {
+		all = append(all, fmt.Sprintf("%s (%s)", value, strings.Join(ids, ", ")))
 	}
 	slices.Sort(all)
 	return strings.Join(all, ", ")

@@ -118,12 +118,12 @@ func TestDoctorJudgesEtcd(t *testing.T) {
 }
 
 func TestDoctorComparesNodes(t *testing.T) {
-	same := []cluster.Node{{ID: "a", Version: "v1", RulesHash: "r"}, {ID: "b", Version: "v1", RulesHash: "r"}}
-	if found := compareNodes(same); len(found) > 0 {
+	same := []Running{{"a", "v1", "r"}, {"b", "v1", "r"}, {ID: "gone"}}
+	if found := CompareNodes(same); len(found) > 0 {
 		t.Errorf("nodes that agree: %+v", found)
 	}
-	found := compareNodes(append(same, cluster.Node{ID: "c", Version: "v2"}))
-	if len(found) != 2 || !strings.Contains(found[0].Text, "v1 (a, b), v2 (c)") || !strings.Contains(found[1].Text, "none (c), r (a, b)") {
+	found := CompareNodes(append(same, Running{"c", "v2", "s"}))
+	if len(found) != 2 || !strings.Contains(found[0].Text, "v1 (a, b), v2 (c)") || !strings.Contains(found[1].Text, "r (a, b), s (c)") {
 		t.Errorf("nodes that differ: %+v", found)
 	}
 }

@@ -196,9 +196,11 @@ func (q *nodeFlags) examineNodes(ctx context.Context, c *client.Node) (findings 
 			add(node.Good, subject, "is a member, and answers the asked node at "+n.GetAddress())
 		}
 	}
-	if n := differentRules(response.GetNodes()); n > 1 {
-		add(node.Doubtful, "rules", fmt.Sprintf("%d different sets of rules are in force", n))
+	var running []node.Running
+	for _, n := range response.GetNodes() {
+		running = append(running, node.Running{ID: n.GetId(), Version: n.GetVersion(), RulesHash: n.GetRulesHash()})
 	}
+	findings = append(findings, node.CompareNodes(running)...)
 	return append(findings, q.examineNodeOptions(ctx, response.GetNodes())...)
 }
 

@@ -37,17 +37,21 @@ func TestDoctorAsksTheNodeOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// The doctor names rules that differ between the nodes that the asked node knows, and says what to do. A node that is gone has none.
-func TestDoctorNamesRulesThatDiffer(t *testing.T) {
+// The doctor names rules and versions that differ between the nodes that the asked node knows, and says what to do. A node that is gone has none.
+func TestDoctorNamesNodesThatDiffer(t *testing.T) {
 	fake := &fakeNode{id: "a"}
 	address := listen(t, fake)
-	member := func(id, hash string) *weirv1.Node {
-		return &weirv1.Node{Id: id, Address: address, State: weirv1.NodeState_NODE_STATE_READY, RulesHash: hash, Member: true, Reachable: true}
+	member := func(id, hash, version string) *weirv1.Node {
+		return &weirv1.Node{Id: id, Address: address, State: weirv1.NodeState_NODE_STATE_READY, RulesHash: hash, Version: version, Member: true, Reachable: true}
 	}
-	const finding = "warning  rules   2 different sets of rules are in force; to do: weir rules lint FILE checks files; weir rules apply -f FILE adds rules\n"
+	const (
+		rules    = "warning  rules   the nodes have different rules: 3f2a (a), 77e0 (b); to do: give all nodes the same files in --rules, or none; if a change has just been made, ask again\n"
+		versions = "warning  versions  the nodes run v1.0.0 (a), v1.1.0 (b); to do: end the upgrade: restart the nodes of the older version with the newer one\n"
+	)
 	for want, nodes := range map[string][]*weirv1.Node{
-		finding: {member("a", "3f2a"), member("b", "77e0"), member("c", "")},
-		"":      {member("a", "3f2a"), member("b", "3f2a"), member("c", "")},
+		rules:    {member("a", "3f2a", ""), member("b", "77e0", ""), member("c", "", "")},
+		versions: {member("a", "3f2a", "v1.0.0"), member("b", "3f2a", "v1.1.0"), member("c", "", "")},
+		"":       {member("a", "3f2a", "v1.0.0"), member("b", "3f2a", "v1.0.0"), member("c", "", "")},
 	} {
 		fake.nodes = &weirv1.ListNodesResponse{Nodes: nodes}
 		got := weir(t, nil, "doctor", "--node", address)
