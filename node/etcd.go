@@ -102,7 +102,7 @@ func (o Options) badEtcdListen() string {
 func (n *node) openRegistry(ctx context.Context) error {
 	cfg := etcd.Config{
 		Endpoints: n.opts.etcdEndpoints(), Cluster: n.opts.Cluster, Known: n.state.Found(), Dial: n.network.Dial,
-		Logger: n.log, Metrics: n.metrics,
+		Wait: n.opts.EtcdWait, Logger: n.log, Metrics: n.metrics,
 	}
 	if err := n.secureEtcd(&cfg); err != nil {
 		return err

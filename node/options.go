@@ -19,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/rules"
@@ -66,6 +67,8 @@ type Options struct {
 	// EtcdPasswordFile is the file of the user's password, read when the node starts. Empty means none, as without
 	// EtcdUser.
 	EtcdPasswordFile string
+	// EtcdWait is how long a node that has never run waits for etcd before it ends with an error, 1s to 1h. Default 5s.
+	EtcdWait time.Duration
 	// EtcdListen is where the etcd in this process listens, as host:port, so that
 	// more nodes can join: beyond loopback with TLSCert, for nodes of the cluster and clients with the role admin.
 	// Port 0 picks a free one. Default 127.0.0.1:2379. Unused if Etcd is given.
@@ -283,6 +286,8 @@ const (
 
 	defaultSnapshotEvery     = time.Minute
 	defaultSnapshotMinWindow = 10 * time.Minute
+	minEtcdWait              = time.Second
+	maxEtcdWait              = time.Hour
 	minSnapshotEvery         = time.Second
 	maxSnapshotEvery         = 24 * time.Hour
 	minSnapshotWindow        = time.Second
@@ -379,6 +384,9 @@ func (o Options) WithDefaults() Options {
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
 	}
+	if o.EtcdWait == 0 {
+		o.EtcdWait = etcd.DefaultWait
+	}
 	if o.SnapshotEvery == 0 {
 		o.SnapshotEvery = defaultSnapshotEvery
 	}
@@ -422,6 +430,7 @@ func (o Options) Validate() error {
 		{"etcd-user", o.badEtcdUser()},
 		{"etcd-listen", o.badEtcdListen()},
 		{"data-dir", o.badDataDir()},
+		{"etcd-wait", badDuration(o.EtcdWait, minEtcdWait, maxEtcdWait)},
 		{"snapshot-every", badDuration(o.SnapshotEvery, minSnapshotEvery, maxSnapshotEvery)},
 		{"snapshot-min-window", badDuration(o.SnapshotMinWindow, minSnapshotWindow, maxSnapshotWindow)},
 		{"tls-cert", o.badTLS()},

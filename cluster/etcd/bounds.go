@@ -13,6 +13,9 @@ import (
 // DefaultLeaseTTL is how long a node's key outlives its last renewal.
 const DefaultLeaseTTL = 5 * time.Second
 
+// DefaultWait is how long Open waits for an etcd of which nothing is known.
+const DefaultWait = openTimeout
+
 // MaxRules is the most bytes of the rules as stored, and maxTokens of the tokens. etcd itself takes 1.5 MiB by
 // default.
 const (
@@ -34,7 +37,8 @@ const (
 
 // Bounds of waiting.
 const (
-	openTimeout  = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
+	openTimeout  = 5 * time.Second // of one try of Open, and of Bootstrap, NextIncarnation and Nodes
+	tellAfter    = 2 * time.Second // without an answer Open says that it waits
 	knownTimeout = time.Second     // of Open, if the node can do without
 	callTimeout  = 2 * time.Second // of a list, a put or a swap, or of reading the rules
 

@@ -60,12 +60,16 @@ func awaitAnswer(ctx context.Context, client *clientv3.Client, key string, patie
 	began := time.Now()
 	var why string
 	for {
-		_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), CountOnly: true})
+		try, end := context.WithTimeout(ctx, openTimeout)
+		_, err := kv.Range(try, &etcdserverpb.RangeRequest{Key: []byte(key), CountOnly: true})
+		end()
 		switch code := status.Code(err); {
 		case err == nil:
 			return nil
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
+		case code == codes.DeadlineExceeded && ctx.Err() == nil && time.Since(began) < patience: // another endpoint may answer
+			continue
 		case ctx.Err() != nil || code == codes.DeadlineExceeded:
 			return fmt.Errorf("no answer in %v%s", min(time.Since(began), patience).Round(100*time.Millisecond), why)
 		case code != codes.Unavailable:

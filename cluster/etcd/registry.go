@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type Config struct {
 	// Known is what the node knows from an earlier run, nil if it knows nothing. What etcd
 	// has must not be less.
 	Known *Known
+	// Wait is how long Open waits for the first answer, if nothing is known. 0 means DefaultWait.
+	Wait time.Duration
 	// Logger gets one line per change of state. Nil means none.
 	Logger *slog.Logger
 	// Metrics takes the metrics, until Close. Nil means none.
@@ -125,7 +128,7 @@ type Status struct {
 	Alarm string
 }
 
-// Open connects to etcd. If no endpoint answers it fails within 5 s, or when ctx ends; but if
+// Open connects to etcd. If no endpoint answers it fails after Config.Wait, or when ctx ends; but if
 // something is known from an earlier run, it waits for a second and goes on without, as
 // Reachable tells.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
@@ -147,12 +150,14 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		known:     cfg.Known,
 		announced: make(chan struct{}, 1),
 	}
-	patience := openTimeout
+	patience := cmp.Or(cfg.Wait, DefaultWait)
 	if r.known != nil {
 		patience = knownTimeout
 		r.params, r.view.number = r.known.Params, r.known.View.Number
 	}
+	told := time.AfterFunc(tellAfter, func() { r.log.Warn("waiting for etcd, which does not answer", "etcd", where, "longest", patience) })
 	silent := awaitAnswer(ctx, client, r.keys.params, patience)
+	told.Stop()
 	if silent != nil && (r.known == nil || ctx.Err() != nil) {
 		client.Close()
 		return nil, fmt.Errorf("etcd at %s: %w", where, silent)

@@ -59,6 +59,8 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.EtcdUser })},
 		{"etcd-password-file", "FILE", "", "file of the password of --etcd-user",
 			text(func(o *node.Options) *string { return &o.EtcdPasswordFile })},
+		{"etcd-wait", "DURATION", d.EtcdWait.String(), "how long a node that has never run waits for etcd before it ends with an error, 1s to 1h; one that has run starts without etcd",
+			above0(duration, func(o *node.Options) *time.Duration { return &o.EtcdWait })},
 		{"etcd-listen", "HOST:PORT", d.EtcdListen, "address on which the etcd in this process listens, so that more nodes can join with --etcd; beyond loopback it has the TLS of this node; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
 		{"data-dir", "DIR", "", "directory for what must survive a restart: the data of the etcd in this process, what a node needs to start while etcd or the xDS server is unreachable, and snapshots of the counters (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",

@@ -97,6 +97,7 @@ var samples = map[string][2]string{
 	"etcd-key":            {"a.key", "b.key"},
 	"etcd-ca":             {"a.crt", "b.crt"},
 	"etcd-user":           {"weir", "root"},
+	"etcd-wait":           {"7s", "8s"},
 	"etcd-password-file":  {"a", "b"},
 	"tls-cert":            {"a.crt", "b.crt"},
 	"tls-key":             {"a.key", "b.key"},

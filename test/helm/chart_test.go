@@ -283,6 +283,25 @@ func durationOf(e ast.Expr) string {
 	return fmt.Sprint(e)
 }
 
+// A node waits for etcd within the time that the startup probe gives it, unless an option says otherwise.
+func TestEtcdWait(t *testing.T) {
+	for values, want := range map[string][]string{
+		`{}`: {"240s"},
+		`{probes: {startup: {periodSeconds: 1, failureThreshold: 10}}}`: {"5s"},
+		`{options: {etcd-wait: 20s}}`:                                   {"20s"},
+	} {
+		var got []string
+		for _, v := range get[*appsv1.StatefulSet](t, render(t, values), "StatefulSet/"+full).Spec.Template.Spec.Containers[0].Env {
+			if v.Name == "WEIR_ETCD_WAIT" {
+				got = append(got, v.Value)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", values, got, want)
+		}
+	}
+}
+
 // The bundled etcd is of the version that the tests of nodes run.
 func TestEtcdVersion(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")

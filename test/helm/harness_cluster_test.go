@@ -177,12 +177,22 @@ func (c *cluster) endpoints() (hosts []string) {
 // startAll starts all pods of a StatefulSet at once, as podManagementPolicy Parallel does, and waits until they are ready.
 func (c *cluster) startAll(set string) {
 	c.t.Helper()
-	var pods []*pod
+	awaitAllReady(c.t, c.launchAll(set))
+}
+
+// launchAll starts all pods of a StatefulSet at once.
+func (c *cluster) launchAll(set string) (pods []*pod) {
+	c.t.Helper()
 	for i := range *c.set(set).Spec.Replicas {
 		pods = append(pods, c.start(set, int(i)))
 	}
+	return pods
+}
+
+func awaitAllReady(t testing.TB, pods []*pod) {
+	t.Helper()
 	for _, p := range pods {
-		p.awaitReady(c.t)
+		p.awaitReady(t)
 	}
 }
 

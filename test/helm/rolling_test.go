@@ -237,8 +237,8 @@ probes: {startup: {periodSeconds: 1}, readiness: {periodSeconds: 1}}
 	return values
 }
 
-// A rolling update, as a StatefulSet does it with the pods, probes and times of the chart: no caller notices. After it etcd is gone:
-// no probe has a pod killed, and a pod that is replaced serves again without etcd.
+// Nodes and etcd start together, as Helm installs them. Then comes a rolling update, as a StatefulSet does it with the pods, probes and times of the chart:
+// no caller notices. After it etcd is gone: no probe has a pod killed, and a pod that is replaced serves again without etcd.
 func TestRollingUpdate(t *testing.T) {
 	if !form.Full() {
 		testform.NotInBrief(t)
@@ -251,8 +251,10 @@ func TestRollingUpdate(t *testing.T) {
 	if c.late = 500 * time.Millisecond; form.Full() {
 		c.late = 4500 * time.Millisecond
 	}
+	nodes := c.launchAll(full)
+	<-time.After(7 * time.Second) // as etcd may take to start: the nodes wait for it, and none ends
 	c.startAll(full + "-etcd")
-	c.startAll(full)
+	awaitAllReady(t, nodes)
 	for i := range *set.Spec.Replicas {
 		c.checkMember(int(i))
 	}
