@@ -31,7 +31,7 @@ func startSecuredEtcd(t *testing.T, p process.Certificates) (e *etcdProgram, pas
 		defer cancel()
 		cmd := exec.CommandContext(ctx, etcdctl, append([]string{"--endpoints", e.url(), "--cacert", p.File("ca.crt"),
 			"--cert", p.File("client-admin.crt"), "--key", p.File("client-admin.key")}, args...)...)
-		cmd.Env = []string{"ETCDCTL_API=3"}
+		cmd.Env = []string{}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("etcdctl %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
@@ -121,7 +121,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 		"no such file":       {append(own, "--etcd", etcd.url(), "--etcd-user", "weir", "--etcd-password-file", wrong+"er"), "etcd-password-file: open " + wrong + "er"},
 		"another's cluster":  {append(append(files, "--cluster", "other"), secured...), "permission denied"},
 		"no user":            {append(own, "--etcd", etcd.url()), "permission denied"},
-		"no certificate":     {append([]string{"--etcd-ca", p.File("ca.crt")}, secured...), "remote error: tls: bad certificate"},
+		"no certificate":     {append([]string{"--etcd-ca", p.File("ca.crt")}, secured...), "remote error: tls: certificate required"},
 		"CA of another":      {append([]string{"--etcd-ca", process.NewCertificates(t).File("ca.crt")}, secured...), "certificate signed by unknown authority"},
 		"no TLS":             {[]string{"--etcd", etcd.endpoint}, "no answer in 5s"},
 		"without a password": {append(own, "--etcd", etcd.url(), "--etcd-user", "weir"), "--etcd-user needs --etcd-password-file as well"},

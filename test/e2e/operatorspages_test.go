@@ -22,10 +22,10 @@ import (
 )
 
 // Programs that the pages for operators run.
-var operators = []string{"weir", "curl", "etcdctl"}
+var operators = []string{"weir", "curl", "etcdctl", "etcdutl"}
 
 // inList matches the indent of a command in a list.
-var inList = regexp.MustCompile(`(?m)^ {5,}(weir|curl|etcdctl) `)
+var inList = regexp.MustCompile(`(?m)^ {5,}(weir|curl|etcdctl|etcdutl) `)
 
 // realEtcd is an etcd of its own program, without TLS.
 type realEtcd struct {
@@ -61,9 +61,10 @@ func (e *realEtcd) restore(snapshot string) {
 	e.t.Helper()
 	e.kill()
 	e.data = filepath.Join(e.t.TempDir(), "restored")
-	if err := e.control("snapshot", "restore", snapshot, "--data-dir", e.data, "--name", "etcd-1",
-		"--initial-cluster", "etcd-1="+e.peer, "--initial-advertise-peer-urls", e.peer); err != nil {
-		e.t.Fatal(err)
+	restore := exec.CommandContext(e.t.Context(), findEtcd(e.t, "etcdutl"), "snapshot", "restore", snapshot, "--data-dir", e.data, "--name", "etcd-1",
+		"--initial-cluster", "etcd-1="+e.peer, "--initial-advertise-peer-urls", e.peer)
+	if out, err := restore.CombinedOutput(); err != nil {
+		e.t.Fatalf("%v: %v\n%s", restore.Args, err, out)
 	}
 	e.start()
 }
@@ -71,7 +72,6 @@ func (e *realEtcd) restore(snapshot string) {
 // control runs etcdctl.
 func (e *realEtcd) control(args ...string) error {
 	cmd := exec.CommandContext(e.t.Context(), e.ctl, append([]string{"--endpoints", e.endpoint}, args...)...)
-	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
 	}
@@ -97,7 +97,7 @@ func newSite(t *testing.T, document string, args ...string) *site {
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Env = append(s.Env, "ETCDCTL_API=3", "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
+	s.Env = append(s.Env, "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
 	for i := range 3 {
 		args := append([]string{"--id", fmt.Sprint("weir-", i+1), "--etcd", s.etcd.endpoint, "--peer-timeout", "4s", "--snapshot-every", "1s"}, args...)
 		s.nodes = append(s.nodes, process.Start(t, args...))
@@ -279,10 +279,10 @@ func TestOperatorsPages(t *testing.T) {
 }
 
 // inSentence matches a command within a sentence.
-var inSentence = regexp.MustCompile("`((?:weir|curl|etcdctl)\\s[^`]+)`")
+var inSentence = regexp.MustCompile("`((?:weir|curl|etcdctl|etcdutl)\\s[^`]+)`")
 
 // etcdctlName matches the name of a command of etcdctl, without arguments.
-var etcdctlName = regexp.MustCompile(`^etcdctl [a-z]+$`)
+var etcdctlName = regexp.MustCompile(`^etcdctl [a-z]+( [a-z]+)?$`)
 
 // A command within a sentence is the name of one, as in the reference, or a block of its page has it with these arguments: blocks are run.
 func TestCommandsInSentences(t *testing.T) {
