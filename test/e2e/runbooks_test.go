@@ -34,7 +34,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		s.Document = "docs/operations/alerts/" + filepath.Base(page)
 		played := make(map[string]bool)
-		for _, step := range pageplayer.Steps(string(text), operators) {
+		for _, step := range stepsOf(string(text)) {
 			played[step.Command] = true
 			step.Command = here.Replace(step.Command)
 			s.play(step)
