@@ -3,6 +3,7 @@ package cluster
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir/shard"
@@ -52,6 +53,7 @@ func TestHasTime(t *testing.T) {
 			}
 		}
 		<-over
+		synctest.Wait()
 		t.Logf("no time at %d of 100 instants", refused)
 		if refused < 10 {
 			t.Errorf("no time at %d of 100 instants only", refused)
