@@ -123,6 +123,46 @@ func weirWith(t *testing.T, p process.Certificates, cert string, args ...string)
 	return string(out), err
 }
 
+// Ports of a node with TLS refuse versions before 1.3.
+func TestTLS12IsRefused(t *testing.T) {
+	t.Parallel()
+	p := process.NewCertificates(t)
+	admin := freeAddressOn(t, process.Host(t))
+	n := p.Start("a", "--admin", admin)
+	for port, address := range map[string]string{"gRPC": n.GRPC, "HTTP": n.HTTP, "admin": admin} {
+		for version, refused := range map[uint16]bool{tls.VersionTLS12: true, tls.VersionTLS13: false} {
+			config := p.Config("client-admin")
+			config.MinVersion, config.MaxVersion, config.NextProtos = tls.VersionTLS12, version, []string{"h2"}
+			conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address)
+			if (err != nil) != refused || refused && !strings.Contains(err.Error(), "protocol version not supported") {
+				t.Errorf("%s with %s: %v, refused %v", port, tls.VersionName(version), err, refused)
+			}
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+	}
+}
+
+// A node that listens beyond loopback without TLS says so at every start, in its log and in its health.
+func TestInsecureIsSaid(t *testing.T) {
+	t.Parallel()
+	n := process.Start(t, "--insecure", "--http", "0.0.0.0:0")
+	for range 2 {
+		if text := reasons(n); !strings.Contains(text, "this node serves beyond loopback without TLS (--insecure)") {
+			t.Errorf("health says %q", text)
+		}
+		n.Signal(syscall.SIGTERM)
+		if code := n.Wait(process.Patience); code != 0 {
+			t.Fatalf("it ended with %d", code)
+		}
+		n.Restart()
+	}
+	if said := strings.Count(n.Log(), "without TLS"); said != 3 {
+		t.Errorf("the log of three starts says it %d times: %s", said, n.Log())
+	}
+}
+
 // Nodes with TLS and nodes without do not mix, and a node cannot take the certificate of another.
 func TestTLSDoesNotMix(t *testing.T) {
 	t.Parallel()
