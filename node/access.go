@@ -16,7 +16,10 @@ func (n *node) openAccess(context.Context) (err error) {
 	}
 	n.access = &api.Access{Tokens: new(access.Tokens), Certificate: certs.Principal, Audit: n.audit}
 	if n.opts.Tokens != "" {
-		n.tokens, err = openTokenFile(n.opts.Tokens, n.access.Tokens, n.log)
+		if n.tokens, err = openTokenFile(n.opts.Tokens, n.access.Tokens, n.log); err != nil {
+			return err
+		}
+		n.tokens.onChange = func() { n.auditReload("File.ReloadAccessTokens", n.opts.Tokens) }
 	}
-	return err
+	return nil
 }

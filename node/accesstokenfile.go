@@ -23,6 +23,8 @@ type tokenFile struct {
 	log    *slog.Logger
 	reread chan struct{} // holds one value when the file should be read at once
 
+	onChange func() // called when other tokens have come into force; set before Run
+
 	mu      sync.Mutex
 	text    string // guarded by mu; that is in force
 	problem error  // guarded by mu; of the file as it is now
@@ -30,7 +32,7 @@ type tokenFile struct {
 
 // openTokenFile reads the file. The error says why it cannot be used.
 func openTokenFile(path string, tokens *access.Tokens, log *slog.Logger) (*tokenFile, error) {
-	f := &tokenFile{path: path, tokens: tokens, log: log, reread: make(chan struct{}, 1)}
+	f := &tokenFile{path: path, tokens: tokens, log: log, reread: make(chan struct{}, 1), onChange: func() {}}
 	text, parsed, err := f.read()
 	if err != nil {
 		return nil, err
@@ -86,6 +88,7 @@ func (f *tokenFile) look() {
 		f.text = text
 		f.tokens.Set(access.FromFile, parsed)
 		f.log.Info("tokens read again", "file", f.path, "tokens", len(parsed))
+		f.onChange()
 	}
 }
 

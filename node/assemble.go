@@ -269,6 +269,7 @@ func (n *node) register(ctx context.Context) error {
 		n.tellEnvoy()
 	})
 	n.rules.OnChange(n.keepRules)
+	n.auditOwnRules()
 	n.keepRules(nil)
 	n.shard, err = shard.New(shard.Config{
 		Partitions: uint32(params.Ring.Partitions),

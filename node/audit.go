@@ -6,8 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/rules"
 )
 
 // auditToStderr is the value of Options.AuditLog for the stream in which the program logs.
@@ -30,6 +34,22 @@ func (n *node) openAudit(context.Context) (err error) {
 		n.closers = append(n.closers, f.close)
 	}
 	return nil
+}
+
+// auditReload records a change that no caller has asked for: the node has found it in a file, or an xDS server has sent it.
+func (n *node) auditReload(action, from string) {
+	n.audit.Record(audit.Entry{Time: time.Now(), Action: action, Target: from, Outcome: codes.OK.String()})
+}
+
+// auditOwnRules records changes of rules that are not in etcd.
+func (n *node) auditOwnRules() {
+	action, from := "File.ReloadRules", n.opts.Rules
+	if n.opts.XDSServer != "" {
+		action, from = "XDS.ReloadRules", n.opts.XDSServer
+	}
+	if n.store == nil {
+		n.rules.OnChange(func(*rules.Set) { n.auditReload(action, from) })
+	}
 }
 
 // auditFile is the file to which the lines of the audit log are added. It can be opened again, after another program has

@@ -111,7 +111,7 @@ func actionWord(action string) string {
 	words := map[string]string{
 		"CreateRateLimit": "Rule created", "UpdateRateLimit": "Rule changed", "DeleteRateLimit": "Rule deleted", "ApplyRules": "Rules applied",
 		"ResetRateLimit": "Counters reset", "ResetDescriptors": "Counters reset", "DrainNode": "Drain asked for", "RemoveNode": "Node removed",
-		"ImportView": "View imported", "CreateAccessToken": "Access token created", "RevokeAccessToken": "Access token revoked",
+		"ReloadRules": "Rules reloaded", "ReloadAccessTokens": "Access tokens reloaded", "ImportView": "View imported", "CreateAccessToken": "Access token created", "RevokeAccessToken": "Access token revoked",
 	}
 	if word, known := words[method]; known {
 		return word

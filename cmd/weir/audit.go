@@ -79,11 +79,14 @@ func formatAudit(all *weirv1.ListAuditResponse) string {
 	}
 	var b strings.Builder
 	for _, e := range all.GetEntries() {
-		caller := "- (no TLS)"
-		if e.GetProof() != "" {
+		caller, from := "- (no TLS)", e.GetFrom()
+		switch {
+		case e.GetProof() != "":
 			caller = fmt.Sprintf("%s (%s)", e.GetClient(), e.GetProof())
+		case from == "": // the node has found it itself
+			caller, from = "-", "-"
 		}
-		fmt.Fprintf(&b, "%s  %s  %s  %s  %s  %s  %s", time.Unix(0, e.GetTime()).UTC().Format(time.RFC3339), e.GetNode(), caller, e.GetFrom(),
+		fmt.Fprintf(&b, "%s  %s  %s  %s  %s  %s  %s", time.Unix(0, e.GetTime()).UTC().Format(time.RFC3339), e.GetNode(), caller, from,
 			e.GetAction(), strconv.QuoteToASCII(e.GetTarget()), e.GetOutcome())
 		if e.GetReason() != "" {
 			b.WriteString("  " + strconv.QuoteToASCII(e.GetReason()))

@@ -1,4 +1,4 @@
-// Package audit keeps a record of the changes that callers have asked a node for.
+// Package audit keeps a record of the changes that callers have asked a node for, and of those that it has found in its files.
 package audit
 
 import (
@@ -20,14 +20,14 @@ const (
 // lineVersion is the version of a line, which rises if a field gets another meaning or goes. A field may be added without.
 const lineVersion = 1
 
-// Entry is one change that a node was asked for.
+// Entry is one change that a node was asked for, or has found in a file or at an xDS server: then it has no caller.
 type Entry struct {
 	Time   time.Time `json:"time"`   // when the call ended
 	Node   string    `json:"node"`   // that was asked
 	Client string    `json:"client"` // the caller's name; empty without TLS
 	Proof  string    `json:"proof"`  // how the name is known: certificate or token; empty without TLS
 	From   string    `json:"from"`   // the caller's address
-	Action string    `json:"action"` // the method, such as Cluster.DrainNode
+	Action string    `json:"action"` // the method, such as Cluster.DrainNode; or File.ReloadRules, File.ReloadAccessTokens or XDS.ReloadRules
 	Target string    `json:"target"` // what was to be changed
 	// Outcome is OK or the name of the call's status, and Reason its message.
 	Outcome string `json:"outcome"`
