@@ -46,7 +46,7 @@ func TestServeFailsInOneSentence(t *testing.T) {
 		{"no etcd", []string{"--etcd", "127.0.0.1:1"}, 1, `^weir: etcd at 127.0.0.1:1: .*\n$`},
 		{"a silent etcd", []string{"--etcd", taken.Addr().String()}, 1, `^weir: etcd at ` + taken.Addr().String() + `: .*\n$`},
 		{"bad option", []string{"--log-level", "loud"}, 2, `^weir: --log-level: "loud" is not one of debug, info, warn, error\n$`},
-		{"no data directory", []string{"--data-dir", file}, 1, `^weir: .*` + file + `.*not a directory\n$`},
+		{"no data directory", []string{"--data-dir", file}, 2, `^weir: .*` + file + `.*not a directory\n$`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
