@@ -29,11 +29,11 @@ func (r *Router) HasTime(takes []shard.Take, checks int) bool {
 			conns[i] = t.conn(to, takes[i].Key)
 		}
 	}
-	for i, c := range conns {
+	for i := range conns {
+		c, share := conns[i], 0
 		if c == nil {
 			continue
 		}
-		share := 0
 		for j := i; j < len(conns); j++ {
 			if conns[j] == c {
 				conns[j] = nil
