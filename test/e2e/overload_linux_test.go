@@ -27,33 +27,19 @@ func (o offered) used(calm offered) float64 {
 	return (float64(o.decided()) + refusalCost*o.refused) / (calm.perCPU() * o.cpu.Seconds())
 }
 
-// TestOverloadIsRefused offers three nodes three times what they can decide.
-func TestOverloadIsRefused(t *testing.T) {
-	if !*everyFlood {
-		testform.NotInBrief(t)
-	}
-	overload(t, 3)
-}
-
-// TestOverloadOfOneNode is the same of a node that asks no other.
-func TestOverloadOfOneNode(t *testing.T) {
-	if !*everyFlood {
-		t.Skip("with -floods only, on a machine with nothing else to do: make overload")
-	}
-	overload(t, 1)
-}
-
-// overload offers nodes three times what they can decide, by the clock and with deadlines as
+// TestOverloadIsRefused offers three nodes three times what they can decide, by the clock and with deadlines as
 // clients have them. It takes real time, because what it is about are the queues of the kernel and of
 // the Go runtime. The nodes' capacity is measured in the same run. Each node is held to a fifth of a
 // processor, since the load could not send enough otherwise. What the nodes achieve is compared by their processor
 // time, which other processes may take from them.
-func overload(t *testing.T, count int) {
-	t.Helper()
+func TestOverloadIsRefused(t *testing.T) {
+	if !*everyFlood {
+		testform.NotInBrief(t)
+	}
 	th := newThrottle(t, fifth)
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	etcd := process.StartEtcd(t)
-	nodes := make([]*process.Node, count)
+	nodes := make([]*process.Node, 3)
 	for i := range nodes {
 		hold := th.share(fmt.Sprint(i))
 		nodes[i] = process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--etcd", etcd.Endpoint, "--rules", rules)
