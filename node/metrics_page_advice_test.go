@@ -63,7 +63,7 @@ var metricSections = []metricSection{
 		{"weir_etcd_failures_total", "Rises while `weir_etcd_up` is 1: etcd is slow, or changes its leader. Look at its disk."},
 		{"weir_etcd_leases_lost_total", "Above 0: this node did not reach etcd for seconds, or was stopped."},
 		{"weir_etcd_lists_total", "`cut` often: connections to etcd break. `compacted`: the node is too slow, or etcd compacts too early. `failed`: etcd does not answer."},
-	}, after: "`why` is `first`, `scheduled`, `cut` (the watch has ended), `compacted` (it lagged behind) or `failed` (the last list got no answer)."},
+	}, after: "`reason` is `first`, `scheduled`, `cut` (the watch has ended), `compacted` (it lagged behind) or `failed` (the last list got no answer)."},
 	{heading: "Between nodes", metrics: []metricAdvice{
 		{"weir_peer_breaker_open", "1: [WeirPeerUnreachable](../operations/alerts/peer-unreachable.md)."},
 		{"weir_forwarded_total", "`late` and `breaker_open`: look at that peer and the network. `overflow`: the peer has too much to do."},
