@@ -114,7 +114,7 @@ func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 			return ofItem(i, err)
 		}
 		if i == sample-1 && w.list.N >= 2*sample {
-			if err := l.admitBatch(w, w.list.N); err != nil {
+			if err := l.admitBatch(ctx, w, w.list.N); err != nil {
 				return err
 			}
 		}

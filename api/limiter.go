@@ -26,8 +26,8 @@ const DefaultDomain = check.DefaultDomain
 // Decider answers groups wherever their counters live. *cluster.Router is one.
 type Decider interface {
 	Decide(ctx context.Context, groups []shard.Group)
-	// HasTime reports whether owners have time for a call of so many checks, of which takes are the first ones.
-	HasTime(takes []shard.Take, checks int) bool
+	// HasTime reports whether owners have time for times*len(takes) takes, which are spread over nodes as these are.
+	HasTime(takes []shard.Take, times int) bool
 	// Owner returns the id of the node that owns a counter, "" if that is not known.
 	Owner(key ring.Key) string
 	// Standby returns the id of the node that has a copy of the counter, "" if there is none or that is not known.

@@ -25,10 +25,10 @@ type Overload interface {
 	Accept(ctx context.Context, from overload.Origin) (context.Context, bool)
 	Began(ctx context.Context, from overload.Origin) context.Context
 	// Admit reports whether there is time for a call of these, once its domain and the number of its checks are known. Ended is called when
-	// the call was answered. Both get the context that Accept or Began has returned. TurnedAway is told of a call that was refused although
-	// it was admitted, because other nodes have no time for it.
+	// the call was answered. TurnAway is called for an admitted call of so many checks that is refused, because other nodes have no time for
+	// it. All get the context that Accept or Began has returned.
 	Admit(ctx context.Context, rules overload.Rules, domain string, checks int) bool
-	TurnedAway()
+	TurnAway(ctx context.Context, checks int)
 	Ended(ctx context.Context)
 }
 
@@ -40,7 +40,7 @@ func (acceptAll) Accept(ctx context.Context, _ overload.Origin) (context.Context
 }
 func (acceptAll) Began(ctx context.Context, _ overload.Origin) context.Context { return ctx }
 func (acceptAll) Admit(context.Context, overload.Rules, string, int) bool      { return true }
-func (acceptAll) TurnedAway()                                                  {}
+func (acceptAll) TurnAway(context.Context, int)                                {}
 func (acceptAll) Ended(context.Context)                                        {}
 
 // ofConn is the overload.Origin of calls over gRPC.
@@ -67,14 +67,14 @@ func (l *Limiter) refuse() error {
 	return errRefused
 }
 
-// admitBatch refuses a batch of so many checks, of which the first ones were added to w, if an owner has no time for one of those: the whole
-// batch would be refused in the end, and what other nodes had counted of it would be lost to the caller.
-func (l *Limiter) admitBatch(w *work, checks int) error {
-	if l.checks.Decider.HasTime(w.Takes, checks) {
+// admitBatch refuses a batch if owners have no time for it. Its first checks were added to w. One overloaded check would have the whole batch refused
+// in the end, and the caller would lose what other nodes had counted of it.
+func (l *Limiter) admitBatch(ctx context.Context, w *work, checks int) error {
+	if l.checks.Decider.HasTime(w.Takes, checks/sample) {
 		return nil
 	}
-	l.overload.TurnedAway()
-	l.checks.CountOverloaded(1)
+	l.overload.TurnAway(ctx, checks)
+	l.checks.CountOverloaded(checks)
 	return errCrowded
 }
 

@@ -98,14 +98,14 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// crowdedThere is a Decider whose owners have no time for batches; it records how many checks were asked about.
+// crowdedThere is a Decider whose owners have no time for batches; it records how many takes were shown, and how many times as many the batch has.
 type crowdedThere struct {
 	Decider
 	asked *[]int
 }
 
-func (d crowdedThere) HasTime(takes []shard.Take, checks int) bool {
-	*d.asked = append(*d.asked, len(takes), checks)
+func (d crowdedThere) HasTime(takes []shard.Take, times int) bool {
+	*d.asked = append(*d.asked, len(takes), times)
 	return false
 }
 
@@ -129,11 +129,11 @@ func TestCrowdedBatch(t *testing.T) {
 	}
 	before := f.shard.Len()
 	err := batch(2 * sample)
-	if !errors.Is(err, errCrowded) || !slices.Equal(asked, []int{sample, 2 * sample}) {
+	if !errors.Is(err, errCrowded) || !slices.Equal(asked, []int{sample, 2}) {
 		t.Errorf("%v, asked about %v", err, asked)
 	}
-	if n := f.shard.Len() - before; n != 0 || turned.n != 1 || apitest.Checks(t, f.registry, "denied", "overloaded") != 1 {
-		t.Errorf("%d counters, %d turned away, %v counted; want 0, 1 and 1", n, turned.n, apitest.Checks(t, f.registry, "denied", "overloaded"))
+	if n := f.shard.Len() - before; n != 0 || turned.n != 2*sample || apitest.Checks(t, f.registry, "denied", "overloaded") != 2*sample {
+		t.Errorf("%d counters, %d turned away, %v counted; want none, and all checks of the batch", n, turned.n, apitest.Checks(t, f.registry, "denied", "overloaded"))
 	}
 }
 
@@ -142,7 +142,7 @@ type countsTurnedAway struct {
 	n int
 }
 
-func (o *countsTurnedAway) TurnedAway() { o.n++ }
+func (o *countsTurnedAway) TurnAway(_ context.Context, checks int) { o.n += checks }
 
 const inspectedRules = `
 domain: d

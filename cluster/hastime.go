@@ -10,13 +10,13 @@ import (
 
 // Bounds of HasTime (ADR 43).
 const (
-	maxSample  = 16                     // takes that are looked at
+	maxSample  = 64                     // takes that are looked at
 	crowdedFor = 100 * time.Millisecond // after a conn had no room for a request it is looked whether it has
 )
 
-// HasTime reports whether owners have time for a call of so many checks, of which takes are the first ones. It is false if one of them would
-// be Overloaded and deny. It looks at 16 takes at most, and takes the rest for being asked of the same nodes in the same parts.
-func (r *Router) HasTime(takes []shard.Take, checks int) bool {
+// HasTime reports whether owners have time for times*len(takes) takes, which are spread over nodes as these are. It is false if a conn has no
+// room for half of its part: then some take would be Overloaded, and deny. It looks at 64 takes at most.
+func (r *Router) HasTime(takes []shard.Take, times int) bool {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !t.anyCrowded(now) {
 		return true
@@ -40,7 +40,7 @@ func (r *Router) HasTime(takes []shard.Take, checks int) bool {
 				share++
 			}
 		}
-		if !c.hasRoom(share*checks/len(takes)/2, now) { // half: the sample may have more of this node than the rest
+		if !c.hasRoom(share*times/2, now) { // half: the rest may have less for this node
 			return false
 		}
 	}
@@ -62,7 +62,7 @@ func (t *routingTable) anyCrowded(now time.Time) bool {
 	return false
 }
 
-// hasRoom reports whether so many takes would not be refused because others wait.
+// hasRoom reports whether the conn would accept so many takes, or refuse them for another reason than those that wait.
 func (c *conn) hasRoom(takes int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 // nodes, shadows, and all once the flood is over.
 func TestHasTime(t *testing.T) {
 	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
-		const checks = 1000
+		const times = 62
 		r := c.nodes[0].router
 		takesOf := func(n *testNode, shadow bool) (takes []shard.Take) {
-			for i := range maxSample + 1 { // one more than is looked at
+			for i := range maxSample {
 				one := take(c.ownedBy(n, i), 1_000_000, 1)
 				one.Shadow = shadow
 				takes = append(takes, one)
@@ -24,15 +24,15 @@ func TestHasTime(t *testing.T) {
 			return takes
 		}
 		there := takesOf(c.nodes[2], false)
-		batch := func() (overloaded bool) {
-			groups := make([]shard.Group, checks)
+		batch := func(there []shard.Take) (overloaded bool) {
+			groups := make([]shard.Group, times*len(there))
 			for i := range groups {
 				groups[i].Takes = []shard.Take{there[i%len(there)]}
 			}
 			r.Decide(t.Context(), groups)
 			return slices.ContainsFunc(groups, func(g shard.Group) bool { return g.Takes[0].Source == shard.Overloaded })
 		}
-		if !r.HasTime(there, checks) {
+		if !r.HasTime(there, times) {
 			t.Error("no time at rest")
 		}
 		c.nodes[2].perTake.Store(int64(10 * time.Microsecond))
@@ -40,17 +40,18 @@ func TestHasTime(t *testing.T) {
 		over := make(chan *outcomes)
 		go func() { over <- c.flood(200, 200*time.Millisecond) }()
 		refused := 0
-		for range 100 {
+		for i := range 100 {
 			time.Sleep(time.Millisecond)
 			synctest.Wait() // no answer comes between both looks
-			if !r.HasTime(takesOf(c.nodes[1], false), checks) || !r.HasTime(takesOf(c.nodes[0], false), checks) || !r.HasTime(takesOf(c.nodes[2], true), checks) {
+			if !r.HasTime(takesOf(c.nodes[1], false), times) || !r.HasTime(takesOf(c.nodes[0], false), times) || !r.HasTime(takesOf(c.nodes[2], true), times) {
 				t.Error("no time for checks that are not for the flooded node, or shadows")
 			}
-			if r.HasTime(there, checks) {
+			some := there[:1+i%16]
+			if r.HasTime(some, times) {
 				continue
 			}
-			if refused++; !batch() {
-				t.Error("no time, and nothing was overloaded")
+			if refused++; !batch(some) {
+				t.Errorf("no time for %d times %d takes, and nothing was overloaded", times, len(some))
 			}
 		}
 		<-over
@@ -59,7 +60,7 @@ func TestHasTime(t *testing.T) {
 			t.Errorf("no time at %d of 100 instants only", refused)
 		}
 		time.Sleep(crowdedFor)
-		if !r.HasTime(there, checks) {
+		if !r.HasTime(there, times) {
 			t.Error("no time after the flood")
 		}
 	})

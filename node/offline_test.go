@@ -199,7 +199,11 @@ func TestDataDirectory(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	stopped(t, stop, ended)
-	opts.DataDir = filepath.Join(t.TempDir(), strings.Repeat("x", 300)) // more than a name may have
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts.DataDir = filepath.Join(file, "dir")
 	info, stop, ended := start(t, opts)
 	if h := healthOf(t, info); !h.GetReady() || !strings.Contains(strings.Join(h.GetReasons(), "\n"), "its state cannot be written to disk: "+opts.DataDir) {
 		t.Errorf("%v", h)

@@ -53,7 +53,7 @@ func New(target time.Duration, weights map[string]float64, r prometheus.Register
 	f := promauto.With(r)
 	c.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "weir_refused_calls_total",
-		Help: "Calls, and messages of streams, that this node has refused because it had no time for them.",
+		Help: "Calls, and messages of streams, that this node has refused because it had no time for them, or for batches because the owners of their keys had none.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_accepted_share",
@@ -159,11 +159,7 @@ func (c *Control) admit(ctx context.Context, rules Rules, domain string, checks 
 		account = newConns
 	}
 	if !c.accounts.accepts(account, one.draw) {
-		c.accepted.Add(-1)
-		c.further.Add(int64(1 - checks))
-		c.turnedAway.Add(int64(work))
-		c.refused.Inc()
-		one.work = 0
+		c.turnAway(one, checks)
 		return false
 	}
 	one.account, one.work = account, work
@@ -173,8 +169,24 @@ func (c *Control) admit(ctx context.Context, rules Rules, domain string, checks 
 	return true
 }
 
-// TurnedAway records that an admitted call was refused, because other nodes have no time for it.
-func (c *Control) TurnedAway() { c.refused.Inc() }
+// TurnAway refuses an admitted call of so many checks, because other nodes have no time for it. It counts as refused by this node: its work was not done.
+// The context is that of Accept or Began.
+func (c *Control) TurnAway(ctx context.Context, checks int) {
+	one, _ := ctx.Value(callKey{}).(*call)
+	if one == nil { // it came while the node was in time
+		one = new(call)
+	}
+	c.turnAway(one, checks)
+}
+
+// turnAway takes back that a call was accepted.
+func (c *Control) turnAway(one *call, checks int) {
+	c.accepted.Add(-1)
+	c.further.Add(int64(1 - checks))
+	c.turnedAway.Add(int64(perCall + checks - 1))
+	c.refused.Inc()
+	one.work = 0
+}
 
 // Ended is called with the context of Accept or Began when the call was answered. It need not be called for a call whose context ends
 // before that, because its caller has gone.

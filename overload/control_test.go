@@ -665,3 +665,21 @@ func BenchmarkProbe(b *testing.B) {
 		c.observe(&s, time.Now(), <-back)
 	}
 }
+
+// A call that was admitted, and is refused because others have no time, is no work that the node has done.
+func TestTurnAway(t *testing.T) {
+	for _, dividing := range []bool{false, true} {
+		c := New(time.Millisecond, nil, prometheus.NewRegistry())
+		c.dividing.Store(dividing)
+		ctx, accepted := c.Accept(t.Context(), onConn(nil))
+		if !accepted || !c.Admit(ctx, noRules{}, "d", 1000) {
+			t.Fatal("not admitted")
+		}
+		c.TurnAway(ctx, 1000)
+		c.Ended(ctx)
+		if c.accepted.Load() != 0 || c.further.Load() != 0 || c.turnedAway.Load() != perCall+999 || c.accounts.answered.Load() != 0 || testutil.ToFloat64(c.refused) != 1 {
+			t.Errorf("dividing %v: %d accepted, %d further, %d turned away, %d answered, %v refused", dividing,
+				c.accepted.Load(), c.further.Load(), c.turnedAway.Load(), c.accounts.answered.Load(), testutil.ToFloat64(c.refused))
+		}
+	}
+}

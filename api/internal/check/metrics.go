@@ -45,7 +45,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"api"})
 	failed := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_check_errors_total",
-		Help: "Calls, or messages of a stream, that got an error in place of decisions, by API as in weir_check_duration_seconds and by code of gRPC. Those that were refused unread are in weir_refused_calls_total.",
+		Help: "Calls, or messages of a stream, that got an error in place of decisions, by API as in weir_check_duration_seconds and by code of gRPC. Those that were refused before anything of them was decided are in weir_refused_calls_total.",
 	}, []string{"api", "code"})
 	m := &metrics{duration: duration, failed: failed}
 	for s, name := range sourceNames {
