@@ -110,7 +110,7 @@ func TestEveryAPILogsItsChecks(t *testing.T) {
 			}
 		}
 		got = append(got, text)
-		if l.Node != "here" || l.Version != 1 || l.Time.IsZero() || l.RulesHash != f.checks.Rules().Hash() {
+		if l.Node != "here" || l.Version != decisionlog.Version || l.Time.IsZero() || l.RulesHash != f.checks.Rules().Hash() {
 			t.Errorf("%+v", l)
 		}
 	}

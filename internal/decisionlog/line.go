@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the version of a line, which rises if a field gets another meaning or goes. A field may be added without.
-const Version = 1
+const Version = 2
 
 // Line is one check: its limits were counted together or not at all. A reader decodes a line into it with encoding/json.
 // Instants are Unix nanoseconds, lengths nanoseconds.
