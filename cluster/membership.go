@@ -276,12 +276,11 @@ func (m *Membership) swap(ctx context.Context, next *view.View, content Registry
 		err = m.evict(ctx, routing, accused)
 	}
 	if err == nil {
-		err = m.registry.SwapView(ctx, next, content.ViewRevision)
+		if err = m.registry.SwapView(ctx, next, content.ViewRevision); !errors.Is(err, ErrViewChanged) { // after other errors it may be stored
+			m.tellDropped(content.Routing, routing, accused)
+		}
 	}
-	switch {
-	case err == nil:
-		m.tellDropped(content.Routing, routing, accused)
-	case !errors.Is(err, ErrViewChanged) && ctx.Err() == nil:
+	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
 		m.log.Warn("cannot write the next view", "members", len(next.Members), "error", err)
 	}
 	return err
