@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -602,7 +601,7 @@ func (o Options) badDataDir() string {
 	if o.DataDir == "" && len(o.Etcd) == 0 && stateHome() == "" {
 		return "must be given because neither XDG_STATE_HOME nor HOME is set"
 	}
-	if info, err := os.Stat(o.DataDir); errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir() {
+	if info, err := os.Stat(o.DataDir); err == nil && !info.IsDir() {
 		return fmt.Sprintf("%q is not a directory", o.DataDir)
 	}
 	return ""

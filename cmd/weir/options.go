@@ -59,7 +59,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.EtcdUser })},
 		{"etcd-password-file", "FILE", "", "file of the password of --etcd-user",
 			text(func(o *node.Options) *string { return &o.EtcdPasswordFile })},
-		{"etcd-wait", "DURATION", d.EtcdWait.String(), "how long a node that has never run waits for etcd before it ends with an error, 1s to 1h; one that has run starts without etcd",
+		{"etcd-wait", "DURATION", d.EtcdWait.String(), "how long a node that has never run waits for etcd before it ends with an error, 1s to 1h; one that has run starts without etcd. Under systemd raise TimeoutStartSec of the unit as well, which has 2 minutes",
 			above0(duration, func(o *node.Options) *time.Duration { return &o.EtcdWait })},
 		{"etcd-listen", "HOST:PORT", d.EtcdListen, "address on which the etcd in this process listens, so that more nodes can join with --etcd; beyond loopback it has the TLS of this node; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
