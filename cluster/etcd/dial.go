@@ -69,6 +69,8 @@ func awaitAnswer(ctx context.Context, client *clientv3.Client, key string, patie
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case code == codes.DeadlineExceeded && ctx.Err() == nil && time.Since(began) < patience: // another endpoint may answer
+			why = ""
+			sleep(ctx, minPause)
 			continue
 		case ctx.Err() != nil || code == codes.DeadlineExceeded:
 			return fmt.Errorf("no answer in %v%s", min(time.Since(began), patience).Round(100*time.Millisecond), why)

@@ -155,7 +155,9 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		patience = knownTimeout
 		r.params, r.view.number = r.known.Params, r.known.View.Number
 	}
-	told := time.AfterFunc(tellAfter, func() { r.log.Warn("waiting for etcd, which does not answer", "etcd", where, "longest", patience) })
+	told := time.AfterFunc(tellAfter, func() {
+		r.log.Warn("waiting for etcd, which does not answer", "etcd", where, "longest", patience.String())
+	})
 	silent := awaitAnswer(ctx, client, r.keys.params, patience)
 	told.Stop()
 	if silent != nil && (r.known == nil || ctx.Err() != nil) {

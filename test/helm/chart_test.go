@@ -288,6 +288,7 @@ func TestEtcdWait(t *testing.T) {
 	for values, want := range map[string][]string{
 		`{}`: {"240s"},
 		`{probes: {startup: {periodSeconds: 1, failureThreshold: 10}}}`: {"5s"},
+		`{probes: {startup: {failureThreshold: 5000}}}`:                 {"3600s"}, // the most
 		`{options: {etcd-wait: 20s}}`:                                   {"20s"},
 	} {
 		var got []string
