@@ -127,11 +127,11 @@ func (s *stage) awaitMoves() (joined *process.Node) {
 func seesMoves(joined *process.Node) bool {
 	for began := time.Now(); time.Since(began) < hung; {
 		for _, m := range joined.Nodes().GetNodes() {
-			switch moved := m.GetPartitions() > 0; {
-			case m.GetId() != joined.ID || !moved:
+			switch {
+			case m.GetId() != joined.ID || m.GetPartitions() == 0:
 			case m.GetPartitions() > m.GetActive():
 				return true
-			default:
+			case m.GetWanted() == 0: // no later view moves more
 				return false
 			}
 		}

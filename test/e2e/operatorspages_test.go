@@ -282,7 +282,7 @@ func TestOperatorsPages(t *testing.T) {
 var inSentence = regexp.MustCompile("`((?:weir|curl|etcdctl|etcdutl)\\s[^`]+)`")
 
 // etcdctlName matches the name of a command of etcdctl, without arguments.
-var etcdctlName = regexp.MustCompile(`^etcdctl [a-z]+( [a-z]+)?$`)
+var etcdctlName = regexp.MustCompile(`^etcdctl ([a-z]+|snapshot (status|restore))$`)
 
 // A command within a sentence is the name of one, as in the reference, or a block has it with these arguments, and an id in the place of ID: blocks are
 // run. It is one of the same page, or of any page in the sentence of a runbook.
@@ -330,11 +330,11 @@ func TestCommandsInSentences(t *testing.T) {
 	}
 }
 
-// isRunBy reports whether a step has all words of a command, in order, and any one in the place of ID.
+// isRunBy reports whether a step has all words of a command, in order, and any one that is no flag in the place of ID.
 func isRunBy(command, step string) bool {
 	words := strings.Fields(command)
 	for word := range strings.FieldsSeq(step) {
-		if len(words) > 0 && (words[0] == word || words[0] == "ID") {
+		if len(words) > 0 && (words[0] == word || words[0] == "ID" && !strings.HasPrefix(word, "-")) {
 			words = words[1:]
 		}
 	}
