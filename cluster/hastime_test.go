@@ -65,3 +65,34 @@ func TestHasTime(t *testing.T) {
 		}
 	})
 }
+
+// A batch has room if half of what its part for a conn amounts to has it.
+func TestHasTimeEstimates(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		r := c.nodes[0].router
+		table := r.table.Load()
+		to, _ := c.view.Index(c.nodes[2].id)
+		there := table.conn(to, c.ownedBy(c.nodes[2], 0))
+		var takes []shard.Take // 16 on that conn
+		for i := 0; len(takes) < 16; i++ {
+			if k := c.ownedBy(c.nodes[2], i); table.conn(to, k) == there {
+				takes = append(takes, take(k, 10, 1))
+			}
+		}
+		for _, tc := range []struct {
+			takes, times, room int
+			has                bool
+		}{{16, 62, 496, true}, {16, 62, 495, false}, {1, 62, 31, true}, {1, 62, 30, false}, {0, 62, 0, true}} {
+			there.mu.Lock()
+			there.backlog = there.pacer.most() - tc.room
+			there.mu.Unlock()
+			there.crowded.Store(int64(time.Since(there.base)) + 1)
+			if has := r.HasTime(takes[:tc.takes], tc.times); has != tc.has {
+				t.Errorf("%d times %d takes with room for %d: %v, want %v", tc.times, tc.takes, tc.room, has, tc.has)
+			}
+			there.mu.Lock()
+			there.backlog = 0
+			there.mu.Unlock()
+		}
+	})
+}
