@@ -33,8 +33,8 @@ func Hold(l *Limit, s State, now, tokens int64) State {
 }
 
 // Outlast fills s, as of now, so that at least the given number of tokens is still in it at the
-// instant until, and returns it without Hold. The algorithm must be one that Drains, and tokens
-// not negative.
+// instant until, and returns it without Hold. A state has no room for more than MaxLimit tokens: then it is
+// full. The algorithm must be one that Drains, and tokens not negative.
 func Outlast(l *Limit, s State, now, tokens, until int64) State {
 	m := meterAt(l, s, now)
 	m.add(l, product(max(0, until-m.at), l.Limit).plus(l.units(tokens)).minus(m.amount))
