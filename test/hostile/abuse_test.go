@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -40,7 +39,7 @@ var abuses = []struct {
 	{"strangers at the protocol of nodes", strangers},
 }
 
-// Other callers are answered while a node is abused, and its memory has a bound.
+// Other callers are answered while a node is abused, their limit is exact, and its memory has a bound.
 func TestAbuse(t *testing.T) {
 	form.NotInBrief(t)
 	length := time.Second
@@ -52,13 +51,8 @@ func TestAbuse(t *testing.T) {
 			if !form.Full() {
 				t.Parallel() // nothing is timed
 			}
-			n := process.Start(t, "--rules", "../../deploy/examples/quickstart.yaml")
-			conn, err := grpc.NewClient(n.GRPC, insecureConn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			v := victims{n, conn}
+			n := process.Start(t, "--rules", rulesFile(t, rulesOfVictims))
+			v := newVictims(t, n)
 			v.during(t, length/10, nil) // until all is in use
 			before := v.during(t, length, nil)
 			idle := process.Memory(t, n.PID(), process.Resident)
@@ -69,6 +63,7 @@ func TestAbuse(t *testing.T) {
 			if len(meanwhile.failed) > 0 {
 				t.Errorf("%d checks of others failed, such as: %v", len(meanwhile.failed), meanwhile.failed[0])
 			}
+			v.judgeLimit(t)
 			if most > idle+mostMemory {
 				t.Errorf("%d MiB at most, %d before", most, idle)
 			}
@@ -80,7 +75,7 @@ func TestAbuse(t *testing.T) {
 }
 
 // during has victims ask for a while, in which abuse goes on.
-func (v victims) during(t *testing.T, length time.Duration, abuse func(context.Context)) asked {
+func (v *victims) during(t *testing.T, length time.Duration, abuse func(context.Context)) asked {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
@@ -145,10 +140,7 @@ func silentConnections(ctx context.Context, t *testing.T, n *process.Node) {
 }
 
 func idleConnections(ctx context.Context, t *testing.T, n *process.Node) {
-	var hello bytes.Buffer
-	hello.WriteString(http2.ClientPreface)
-	_ = http2.NewFramer(&hello, nil).WriteSettings() // into memory
-	crowd(ctx, t, 2000, n.GRPC, hello.String(), func(conn net.Conn) {
+	crowd(ctx, t, 2000, n.GRPC, clientHello(), func(conn net.Conn) {
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
 	})
 }
@@ -255,9 +247,8 @@ func unread(ctx context.Context, t *testing.T, n *process.Node) {
 		c := dialHTTP2(t, n.GRPC, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		go c.discard()
 		wg.Go(func() {
-			message := []byte{0, 0, 0, 0, 13, 10, 4, 'u', 's', 'e', 'r', 18, 5, 'a', 'l', 'i', 'c', 'e'}
 			for id := uint32(1); ctx.Err() == nil; id += 2 {
-				if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil || c.WriteData(id, true, message) != nil {
+				if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil || c.WriteData(id, true, checkMessage) != nil {
 					return
 				}
 				_ = c.SetWriteDeadline(time.Now().Add(time.Second))

@@ -20,7 +20,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/weirlimit/weir/test/process"
 
@@ -62,9 +66,12 @@ var bounds = []struct {
 		{"Requests of a batch", "1,000", "`INVALID_ARGUMENT`", "requests", 1000, batch},
 		{"Bytes of a gRPC message", "262,144", "`RESOURCE_EXHAUSTED`", "262144", 262144, batchOfBytes()},
 		{"Bytes of a compressed gRPC message, unpacked", "262,144", "`RESOURCE_EXHAUSTED`", "262144", 262144, batchOfBytes(grpc.UseCompressor(gzip.Name))},
+		{"Limits that apply to a request", "1,024", "`INVALID_ARGUMENT`", "rules: 1025 limits apply to the request, more than 1024", 1024, limits},
+		{"Limits that apply to a batch", "16,384", "`INVALID_ARGUMENT`", "16385 limits apply up to here, more than 16384 for a batch", 16384, limits},
 		{"Descriptors of a request of Envoy", "4,096", "`OVER_LIMIT`", "", 4096, descriptors},
 		{"Bytes of a request of Envoy", "4,194,304", "`RESOURCE_EXHAUSTED`", "4194304", 4194304, envoyBytes},
 		{"Calls under way on a gRPC connection", "4,096", "waits until one ends", "", 4096, streams},
+		{"Bytes of a gRPC call's header fields, as HTTP/2 counts them", "131,072", "`FRAME_SIZE_ERROR`", "", 128 << 10, grpcHeader},
 	}},
 	{"HTTP", []bound{
 		{"Bytes of a body", "262,144", "`413`", "", 262144, func(t *testing.T, target *target, n int) string {
@@ -81,8 +88,21 @@ var bounds = []struct {
 		{"Rules of a page", "1,000", "`400`", "page_size: 1001 is not between 0 and 1000", 1000, func(t *testing.T, target *target, n int) string {
 			return get(t, target, fmt.Sprint("/v1/rules?page_size=", n), nil)
 		}},
+		{"Bytes of a rule's id", "128", "`400`", "has 129 bytes, not 1 to 128", 128, func(t *testing.T, target *target, n int) string {
+			rule := fmt.Sprintf(`{"domain":"ids","id":%q,"endpoint":"/ids","identifier_type":"user","limit":1,"window_seconds":60}`, text(n))
+			return post(t, target, "/v1/rules", rule)
+		}},
 		{"Watches of rules on a node", "100", "`503`", "this node has 100 watches", 100, watches},
-		{"Connections", "4,096", "waits until one ends", "", 4096, connections},
+	}},
+	{"Connections", []bound{
+		{"Over HTTP", "4,096", "waits until one ends", "", 4096, func(t *testing.T, target *target, n int) string {
+			return connections(t, target.HTTP, n, "", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}},
+		{"Over gRPC", "16,384", "waits until one ends", "", 16 << 10, grpcConnections},
+		{"To the admin port", "256", "waits until one ends", "", 256, func(t *testing.T, _ *target, n int) string {
+			node := process.Start(t, "--admin", "127.0.0.1:0")
+			return connections(t, node.Admin, n, "", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}},
 	}},
 }
 
@@ -97,12 +117,29 @@ func said(err error) string {
 	return code.Code(st.Code()).String() + ": " + st.Message()
 }
 
-// ofRequest asks for one check that set has changed.
+// overHTTP asks by HTTP for what gRPC has answered with err. The answers say the same.
+func overHTTP(t *testing.T, target *target, path string, req proto.Message, err error) {
+	t.Helper()
+	body, bad := protojson.Marshal(req)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	want := "ok"
+	if err != nil {
+		want = status.Convert(err).Message()
+	}
+	if got := post(t, target, path, string(body)); err == nil && got != want || err != nil && !(strings.HasPrefix(got, "400 ") && strings.Contains(got, want)) {
+		t.Errorf("%s: %.300s, over gRPC %s", path, got, said(err))
+	}
+}
+
+// ofRequest asks for one check that set has changed, over gRPC and HTTP.
 func ofRequest(set func(r *weirv1.RateLimitRequest, n int)) func(*testing.T, *target, int) string {
 	return func(t *testing.T, target *target, n int) string {
 		r := &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice", Endpoint: "/api/v1/posts"}
 		set(r, n)
 		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimit(t.Context(), r)
+		overHTTP(t, target, "/v1/check", r, err)
 		return said(err)
 	}
 }
@@ -112,7 +149,13 @@ func batch(t *testing.T, target *target, n int) string {
 	for range n {
 		req.Requests = append(req.Requests, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 	}
+	return checkBatch(t, target, req)
+}
+
+// checkBatch asks over gRPC and HTTP.
+func checkBatch(t *testing.T, target *target, req *weirv1.RateLimitBatchRequest) string {
 	_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req)
+	overHTTP(t, target, "/v1/check:batch", req, err)
 	return said(err)
 }
 
@@ -132,6 +175,41 @@ func batchOfBytes(options ...grpc.CallOption) func(*testing.T, *target, int) str
 		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req, options...)
 		return said(err)
 	}
+}
+
+// limits asks for checks to which n limits apply together, of rules that it applies: every check of domain "full" has as many as a request
+// may have, and one of domain "one" has one.
+func limits(t *testing.T, target *target, n int) string {
+	const most, ofRule = 1024, 8
+	var file strings.Builder
+	file.WriteString("domain: full\nrules:\n")
+	limit := "{limit: 1000000, window: %ds}"
+	for i := range most / ofRule {
+		var all []string
+		for j := range ofRule {
+			all = append(all, fmt.Sprintf(limit, j+1))
+		}
+		fmt.Fprintf(&file, "- {id: r%d, limits: [%s]}\n", i, strings.Join(all, ", "))
+	}
+	fmt.Fprintf(&file, "- {id: more, when: {more: alice}, limits: [%s]}\n---\ndomain: one\nrules:\n- {id: one, limits: [%[1]s]}\n", fmt.Sprintf(limit, 1))
+	if answer := post(t, target, "/v1/rules:apply", fmt.Sprintf(`{"rules":%q}`, file.String())); answer != "ok" {
+		t.Fatal(answer)
+	}
+	req := &weirv1.RateLimitBatchRequest{}
+	add := func(domain, kind string) {
+		req.Requests = append(req.Requests, &weirv1.RateLimitRequest{Domain: domain, IdentifierType: kind, Identifier: "alice"})
+	}
+	if n == most+1 {
+		add("full", "more")
+	} else {
+		for range n / most {
+			add("full", "user")
+		}
+		for range n % most {
+			add("one", "user")
+		}
+	}
+	return checkBatch(t, target, req)
 }
 
 func shouldRateLimit(t *testing.T, target *target, req *rls.RateLimitRequest) string {
@@ -178,6 +256,40 @@ func streams(t *testing.T, target *target, n int) string {
 	defer stop()
 	_, err := client.CheckRateLimit(last, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 	return waits(err)
+}
+
+// grpcHeader asks with header fields of n bytes, by RFC 9113, section 6.5.2: each has its name, its value and 32 bytes.
+func grpcHeader(t *testing.T, target *target, n int) string {
+	c := dialHTTP2(t, target.GRPC)
+	size := 0
+	for _, f := range callHeaders {
+		size += int(f.Size())
+	}
+	field := hpack.HeaderField{Name: "x"}
+	field.Value = text(n - size - int(field.Size()))
+	block := c.headers(field)
+	first := block[:16<<10]
+	c.must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first}))
+	for rest := block[len(first):]; len(rest) > 0; {
+		part := rest[:min(len(rest), 16<<10)]
+		rest = rest[len(part):]
+		c.must(t, c.WriteContinuation(1, len(rest) == 0, part))
+	}
+	c.must(t, c.WriteData(1, true, checkMessage))
+	c.must(t, c.flush())
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.DataFrame: // of a decision
+			return "ok"
+		case *http2.RSTStreamFrame:
+			return frame.ErrCode.String()
+		}
+	}
 }
 
 // waits is said of a call or a read that has ended at its deadline, because it waits.
@@ -288,8 +400,8 @@ func watch(ctx context.Context, t *testing.T, target *target) string {
 	return "ok"
 }
 
-// connections opens n connections and asks by the last one.
-func connections(t *testing.T, target *target, n int) string {
+// connections opens n connections, each of which says begin, and asks by the last one.
+func connections(t *testing.T, address string, n int, begin, ask string) string {
 	var opened []net.Conn
 	defer func() {
 		for _, conn := range opened {
@@ -297,19 +409,30 @@ func connections(t *testing.T, target *target, n int) string {
 		}
 	}()
 	for range n {
-		conn, err := net.Dial("tcp", target.HTTP)
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_, err = io.WriteString(conn, begin)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		opened = append(opened, conn)
 	}
 	last := opened[n-1]
-	if _, err := io.WriteString(last, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(last, ask); err != nil {
 		t.Fatal(err)
 	}
 	_ = last.SetReadDeadline(time.Now().Add(time.Second))
 	_, err := last.Read(make([]byte, 1))
 	return waits(err)
+}
+
+// grpcConnections opens n connections to the gRPC port. The node sends its settings on one as soon as it serves it.
+func grpcConnections(t *testing.T, target *target, n int) string {
+	if !form.Full() {
+		t.Skip("with -full only: it takes ten seconds")
+	}
+	return connections(t, target.GRPC, n, clientHello(), "")
 }
 
 // What a bound permits is answered, and what is one beyond as the table says.

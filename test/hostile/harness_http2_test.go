@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +35,14 @@ func dialHTTP2(t *testing.T, address string, settings ...http2.Setting) *rawConn
 	return c
 }
 
+// clientHello is what a connection to a gRPC port begins with.
+func clientHello() string {
+	var hello bytes.Buffer
+	hello.WriteString(http2.ClientPreface)
+	_ = http2.NewFramer(&hello, nil).WriteSettings() // into memory
+	return hello.String()
+}
+
 func (c *rawConn) must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -56,13 +65,19 @@ func (c *rawConn) send(more func(c *rawConn, turn uint32) error, turn uint32) er
 	return c.flush()
 }
 
+// callHeaders are the header fields of a call of a check, and checkMessage is its message: of the user alice.
+var (
+	callHeaders = []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/weir.v1.RateLimiter/CheckRateLimit"},
+		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}
+	checkMessage = []byte{0, 0, 0, 0, 13, 10, 4, 'u', 's', 'e', 'r', 18, 5, 'a', 'l', 'i', 'c', 'e'}
+)
+
 // headers returns the header of a call of a check.
 func (c *rawConn) headers(extra ...hpack.HeaderField) []byte {
 	c.hpk.Reset()
-	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/weir.v1.RateLimiter/CheckRateLimit"},
-		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-	}, extra...) {
+	for _, f := range slices.Concat(callHeaders, extra) {
 		_ = c.fill.WriteField(f) // into memory
 	}
 	return bytes.Clone(c.hpk.Bytes())
