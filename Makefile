@@ -36,7 +36,7 @@ hostile:
 helm:
 	cd test/helm && go test -count=1 -v ./... -full
 
-# Three nodes asked for three times what they can do, in five ways, for a minute, and one node flooded in one of its domains; on a machine
+# Three nodes, and one, asked for three times what they can do, in five ways, for two minutes, and one node flooded in one of its domains; on a machine
 # with nothing else to do.
 overload:
 	go test -count=1 -v ./test/e2e -run '^(TestOverloadIsRefused|TestFloodOfOneDomainIsItsOwn|TestWeightsOfDomains)$$' -floods

@@ -17,8 +17,9 @@ import (
 type quota struct{ time, period time.Duration }
 
 var (
-	fifth  = quota{time.Millisecond, 5 * time.Millisecond}      // in periods that are shorter than what a check may take
-	rarely = quota{4 * time.Millisecond, 60 * time.Millisecond} // so that it always comes late to what it reads
+	fifth     = quota{time.Millisecond, 5 * time.Millisecond} // in periods that are shorter than what a check may take
+	twoFifths = quota{2 * time.Millisecond, 5 * time.Millisecond}
+	rarely    = quota{4 * time.Millisecond, 60 * time.Millisecond} // so that it always comes late to what it reads
 )
 
 // throttle holds nodes to a share of a processor: by control groups of version 1 or 2 where this process may make some, which

@@ -27,64 +27,82 @@ func (o offered) used(calm offered) float64 {
 	return (float64(o.decided()) + refusalCost*o.refused) / (calm.perCPU() * o.cpu.Seconds())
 }
 
-// TestOverloadIsRefused offers three nodes three times what they can decide, by the clock and with deadlines as
+// flooded is a way to ask nodes for too much. Callers are for three nodes.
+type flooded struct {
+	name        string
+	send        func(*testing.T, []*process.Node, demand) offered
+	calm, flood int     // callers
+	least       float64 // share of the nodes' processor time that is of use; a refusal over HTTP costs a third of a decision
+	late        float64 // share of the checks that is not answered in time, at most; without refusals it is three quarters and more
+}
+
+// TestOverloadIsRefused offers three nodes, and one, three times what they can decide, by the clock and with deadlines as
 // clients have them. It takes real time, because what it is about are the queues of the kernel and of
-// the Go runtime. The nodes' capacity is measured in the same run. Each node is held to a fifth of a
+// the Go runtime. The nodes' capacity is measured in the same run. Each node is held to a share of a
 // processor, since the load could not send enough otherwise. What the nodes achieve is compared by their processor
 // time, which other processes may take from them.
 func TestOverloadIsRefused(t *testing.T) {
 	if !*everyFlood {
 		testform.NotInBrief(t)
 	}
-	th := newThrottle(t, fifth)
-	rules := writeRules(t, rulesPerYear(1_000_000))
-	etcd := process.StartEtcd(t)
-	nodes := make([]*process.Node, 3)
-	for i := range nodes {
-		hold := th.share(fmt.Sprint(i))
-		nodes[i] = process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--etcd", etcd.Endpoint, "--rules", rules)
-		hold(nodes[i])
-	}
-	process.AwaitSettled(t, process.Patience, nodes...)
-	for _, way := range []struct {
-		name        string
-		send        func(*testing.T, []*process.Node, demand) offered
-		calm, flood int     // callers
-		least       float64 // share of the nodes' processor time that is of use; a refusal over HTTP costs a third of a decision
-		late        float64 // share of the checks that is not answered in time, at most; without refusals it is three quarters and more
-	}{
+	ways := []flooded{
 		{"unary", bench(), 48, 10_000, 0.5, 0.5},
 		{"batches of 100", bench("--mode", "batch"), 12, 500, 0.4, 0.5},
 		{"batches of 1000", bench("--mode", "batch", "--batch", "1000"), 2, 200, 0.4, 0.5},
 		// Envoy lets a request pass that is not answered in time. 10,000 of 200,000 checks come at once, before a node knows that it is late.
 		{"Envoy", bench("--mode", "envoy", "--batch", "2"), 48, 5_000, 0.5, 0.05},
 		{"HTTP", sendHTTP, 48, 1_500, 0.1, 0.5},
-	} {
-		t.Run(way.name, func(t *testing.T) {
-			if !*everyFlood && way.name != "unary" {
-				t.Skip("with -floods only, on a machine with nothing else to do: make overload")
+	}
+	for _, size := range []struct {
+		nodes int
+		each  quota
+		least float64 // part of what three nodes must do: where no check is forwarded, a decision costs less, and so a refusal of more of it
+	}{{3, fifth, 1}, {1, twoFifths, 0.8}} {
+		t.Run(fmt.Sprintf("nodes=%d", size.nodes), func(t *testing.T) {
+			th := newThrottle(t, size.each)
+			args := []string{"--rules", writeRules(t, rulesPerYear(1_000_000)), "--etcd", process.StartEtcd(t).Endpoint}
+			nodes := make([]*process.Node, size.nodes)
+			for i := range nodes {
+				hold := th.share(fmt.Sprint(i))
+				nodes[i] = process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, args...)
+				hold(nodes[i])
 			}
-			calm := offer(t, nodes, demand{way.calm, 0, 2 * time.Second, 2 * time.Second}, way.send)
-			capacity := float64(calm.decided()) / calm.Seconds
-			refusals := watchRefusals(t, nodes)
-			flood := demand{way.flood, 3 * capacity, 4 * time.Second, 250 * time.Millisecond}
-			over := offer(t, nodes, flood, way.send)
-			t.Logf("half of the refusals took less than %v, and all but 1 %% less than %v", refusals(0.5), refusals(0.99))
-			if half := refusals(0.5); half > 50*time.Millisecond {
-				t.Errorf("half of the refusals took more than %v", half)
-			}
-			pause(t, time.Second)                    // recovery
-			lasts, share := 3*time.Second, int64(10) // other processes may stop a node for a moment
-			if *everyFlood {
-				lasts, share = time.Second, 100
-			}
-			after := offer(t, nodes, demand{way.calm, lightLoad * capacity, lasts, time.Second}, way.send)
-			judgeOverload(t, calm, over, after, way.least, way.late, flood)
-			most := after.all() / share
-			if th.groups != "" && after.Errors > most { // else other processes may stop nodes altogether
-				t.Errorf("a second after the overload: %v", after)
+			process.AwaitSettled(t, process.Patience, nodes...)
+			for _, way := range ways {
+				t.Run(way.name, func(t *testing.T) {
+					if !*everyFlood && (way.name != "unary" || size.nodes == 1) {
+						t.Skip("with -floods only, on a machine with nothing else to do: make overload")
+					}
+					way.flood, way.least = way.flood*size.nodes/3, way.least*size.least
+					floodNodes(t, nodes, way, th.groups != "")
+				})
 			}
 		})
+	}
+}
+
+// floodNodes measures what nodes can decide, offers them three times that, and a little a second later. Held says that nothing but their share
+// keeps them from running: else other processes may stop them altogether.
+func floodNodes(t *testing.T, nodes []*process.Node, way flooded, held bool) {
+	t.Helper()
+	calm := offer(t, nodes, demand{way.calm, 0, 2 * time.Second, 2 * time.Second}, way.send)
+	capacity := float64(calm.decided()) / calm.Seconds
+	refusals := watchRefusals(t, nodes)
+	flood := demand{way.flood, 3 * capacity, 4 * time.Second, 250 * time.Millisecond}
+	over := offer(t, nodes, flood, way.send)
+	t.Logf("half of the refusals took less than %v, and all but 1 %% less than %v", refusals(0.5), refusals(0.99))
+	if half := refusals(0.5); half > 50*time.Millisecond {
+		t.Errorf("half of the refusals took more than %v", half)
+	}
+	pause(t, time.Second)                    // recovery
+	lasts, share := 3*time.Second, int64(10) // other processes may stop a node for a moment
+	if *everyFlood {
+		lasts, share = time.Second, 100
+	}
+	after := offer(t, nodes, demand{way.calm, lightLoad * capacity, lasts, time.Second}, way.send)
+	judgeOverload(t, calm, over, after, way.least, way.late, flood)
+	if held && after.Errors > after.all()/share {
+		t.Errorf("a second after the overload: %v", after)
 	}
 }
 
