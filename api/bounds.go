@@ -21,6 +21,9 @@ const (
 	maxBatch       = 1000                // requests of a batch
 	maxUnread      = 64 << 20            // bytes of answers on streams that clients have not read; as many again for those that hold little
 	fairUnread     = 1 << 20             // bytes of one connection that are little
+	maxUnfinished  = 32 << 20            // bytes of messages and requests that have not arrived whole; as many again for connections that hold little
+	fairUnfinished = 1 << 20             // bytes of one connection that are little
+	maxEnded       = 1 << 10             // streams of one connection that the node has reset, of which data may still arrive
 	maxUnderWay    = 8                   // messages of one stream that are decided at once
 	maxLease       = shard.MaxTokenLease // tokens that a caller may ask to be lent
 	maxLimits      = 1024                // limits that may apply to one request
@@ -50,6 +53,7 @@ const (
 
 	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, in addition to its own attributes
 	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if they could not wait
+	messageOverhead   = 128               // bytes for which a message counts that has not arrived whole, in addition to its own
 	maxPath           = 4 << 10           // bytes of the path that a proxy asks about; people type and browsers make long ones
 
 	maxHosts    = 64  // names of a server on loopback
@@ -63,7 +67,7 @@ const (
 	unreadPatience = 30 * time.Second // for a client to read on whose streams were ended as they were not read
 
 	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
-	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
+	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer; and to send a message over gRPC
 	idleTimeout   = 2 * time.Minute  // between two HTTP requests
 	applyTimeout  = time.Minute      // to apply a file over HTTP, waiting for others included
 )

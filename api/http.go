@@ -59,7 +59,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http
 	if err != nil {
 		return nil, err
 	}
-	handler := patient(l.calls.handler(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux, cfg.UI))))
+	handler := patient(l.calls.handler(protect(cfg.Guard, gateway, cfg.Permits.Protect(countedBodies(l.unfinished, mux), cfg.UI))))
 	if l.checks.Tracing != nil || l.checks.Decisions != nil {
 		handler = tracing.Handler(handler)
 	}
@@ -227,7 +227,7 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 	if strings.HasPrefix(status.Convert(err).Message(), jsonbody.TooLarge) {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
-	if status.Code(err) == codes.ResourceExhausted {
+	if status.Code(err) == codes.ResourceExhausted || strings.HasSuffix(status.Convert(err).Message(), jsonbody.ErrNoRoom.Error()) {
 		w.Header().Set("Retry-After", retryOverloaded)
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}

@@ -81,9 +81,10 @@ type Limiter struct {
 	started  func() bool // nil: always
 	audit    *audit.Log  // of changes; nil: none
 
-	unread  *unreadBudget
-	stop    context.CancelFunc
-	stopped context.Context // ends with Stop; streams of checks end with it
+	unread     *unreadBudget
+	unfinished *unfinishedBudget
+	stop       context.CancelFunc
+	stopped    context.Context // ends with Stop; streams of checks end with it
 }
 
 // callDurations observe how long calls take, by API.
@@ -98,16 +99,17 @@ func NewLimiter(c Config) *Limiter {
 		duration: callDurations{
 			check: checks.Duration("check"), batch: checks.Duration("batch"), stream: checks.Duration("stream"), auth: checks.Duration("auth"),
 		},
-		calls:    newCallMetrics(c.Metrics, c.Tracing != nil),
-		works:    sync.Pool{New: func() any { return new(work) }},
-		style:    c.Style,
-		auth:     c.Auth,
-		audit:    c.Audit,
-		overload: cmp.Or[Overload](c.Overload, acceptAll{}),
-		unread:   newUnreadBudget(c.Metrics),
-		started:  c.Started,
-		stop:     stop,
-		stopped:  stopped,
+		calls:      newCallMetrics(c.Metrics, c.Tracing != nil),
+		works:      sync.Pool{New: func() any { return new(work) }},
+		style:      c.Style,
+		auth:       c.Auth,
+		audit:      c.Audit,
+		overload:   cmp.Or[Overload](c.Overload, acceptAll{}),
+		unread:     newUnreadBudget(c.Metrics),
+		unfinished: newUnfinishedBudget(c.Metrics),
+		started:    c.Started,
+		stop:       stop,
+		stopped:    stopped,
 	}
 	l.envoy = envoy.New(checks, c.Envoy, overloadOfEnvoy{l}, cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
 	return l

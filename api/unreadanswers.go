@@ -57,12 +57,13 @@ var errUnread = status.Errorf(codes.ResourceExhausted, "answers on streams are n
 // Credentials has a gRPC server know its connections, which inner secures: streams of checks on
 // others have no bound of what they hold.
 func (l *Limiter) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
-	return meteredCredentials{inner, l.unread}
+	return meteredCredentials{inner, l.unread, l.unfinished}
 }
 
 type meteredCredentials struct {
 	credentials.TransportCredentials
-	budget *unreadBudget
+	budget     *unreadBudget
+	unfinished *unfinishedBudget
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -72,6 +73,7 @@ func (c meteredCredentials) ServerHandshake(conn net.Conn) (net.Conn, credential
 		return secured, info, err
 	}
 	m := &meteredConn{Conn: secured, budget: c.budget}
+	m.unfinished = newUnfinished(c.unfinished, func() { _ = m.Close() }) // gRPC, which reads from it, cleans up
 	c.budget.mu.Lock()
 	c.budget.conns[m] = struct{}{}
 	c.budget.mu.Unlock()
@@ -80,7 +82,7 @@ func (c meteredCredentials) ServerHandshake(conn net.Conn) (net.Conn, credential
 
 // Clone implements credentials.TransportCredentials.
 func (c meteredCredentials) Clone() credentials.TransportCredentials {
-	return meteredCredentials{c.TransportCredentials.Clone(), c.budget}
+	return meteredCredentials{c.TransportCredentials.Clone(), c.budget, c.unfinished}
 }
 
 // meteredInfo leads from a call to its connection.
@@ -92,18 +94,35 @@ type meteredInfo struct {
 // Unwrap returns what secures the connection.
 func (i meteredInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
-// meteredConn is a connection that knows what it holds of unread answers, and its domains. It is the
-// mem.BufferPool of these, which gRPC gives them back to.
+// meteredConn is a connection that knows what it holds of unread answers and unfinished messages, and its domains. It is the
+// mem.BufferPool of these answers, which gRPC gives them back to.
 type meteredConn struct {
 	net.Conn
-	budget  *unreadBudget
-	domains overload.Conn
+	budget     *unreadBudget
+	unfinished *unfinished
+	domains    overload.Conn
 
 	mu       sync.Mutex
 	held     int64     // guarded by mu; 0 once closed
 	closed   bool      // guarded by mu
 	progress time.Time // guarded by mu; when something was read last, or held was 0
 	ended    bool      // guarded by mu; a stream was, by errUnread
+}
+
+// Read implements net.Conn.
+func (m *meteredConn) Read(b []byte) (int, error) {
+	n, err := m.Conn.Read(b)
+	if bad := m.unfinished.received(b[:n]); bad != nil {
+		return 0, bad
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (m *meteredConn) Write(b []byte) (int, error) {
+	n, err := m.Conn.Write(b)
+	m.unfinished.sent(b[:n])
+	return n, err
 }
 
 // Close implements net.Conn. gRPC calls it whenever a connection ends.
@@ -116,6 +135,7 @@ func (m *meteredConn) Close() error {
 	m.budget.used.Add(-m.held)
 	m.held = 0
 	m.mu.Unlock()
+	m.unfinished.close()
 	m.budget.signalRoom()
 	return m.Conn.Close()
 }

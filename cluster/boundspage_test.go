@@ -30,7 +30,7 @@ var bounds = []bound{
 		said := []byte(begin + strings.Repeat("\x00", n-(len(begin)-len(connPreface)-2))) // what later versions add is ignored
 		binary.LittleEndian.PutUint16(said[len(connPreface):], uint16(n))
 		conn, _, err := handshake(s, string(said))
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		return errors.Is(err, credentials.ErrConnDispatched) && answers(t, conn, appendTakes(newFrame(nil), opPing, pingID, nil))
 	}},
 	{"Bytes of a frame", "262,144", maxFrame, func(t *testing.T, s *Server, n int) bool {

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,7 +48,11 @@ func (s *Service) AddPaths(mux Mux, ready func() bool, refuse func(http.Response
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	var request rlsv3.RateLimitRequest
 	if err := new(jsonbody.Marshaler).NewDecoder(r.Body).Decode(&request); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		code := http.StatusBadRequest
+		if errors.Is(err, jsonbody.ErrNoRoom) {
+			code = http.StatusServiceUnavailable
+		}
+		http.Error(w, err.Error(), code)
 		return
 	}
 	response, err := s.ShouldRateLimit(r.Context(), &request)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +38,9 @@ var abuses = []struct {
 	{"settings", settings},
 	{"compressed bombs", bombs},
 	{"answers that are not read", unread},
+	{"messages that never end", slowMessages},
+	{"messages of Envoy that never end", slowEnvoyMessages},
+	{"requests of Envoy over HTTP that never end", slowEnvoyBodies},
 	{"strangers at the protocol of nodes", strangers},
 }
 
@@ -259,6 +264,62 @@ func unread(ctx context.Context, t *testing.T, n *process.Node) {
 		})
 	}
 	wg.Wait()
+}
+
+// slowMessages sends all but one byte of the longest messages, and slowEnvoyMessages of those that an Envoy may send.
+func slowMessages(ctx context.Context, t *testing.T, n *process.Node) {
+	sendHalves(ctx, t, n.GRPC, 4, 1000, "/weir.v1.RateLimiter/CheckRateLimit", 256<<10)
+}
+
+func slowEnvoyMessages(ctx context.Context, t *testing.T, n *process.Node) {
+	sendHalves(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", 4<<20)
+}
+
+func slowEnvoyBodies(ctx context.Context, t *testing.T, n *process.Node) {
+	crowd(ctx, t, 200, n.HTTP, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", 4<<20, text(4<<20-1)), nil)
+}
+
+// sendHalves sends a message of that size without its last byte, on so many connections and streams of each. If the node ends a connection it
+// opens another.
+func sendHalves(ctx context.Context, t *testing.T, address string, conns, streams int, path string, size int) {
+	var wg sync.WaitGroup
+	for range conns {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				transport := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
+				transport.Protocols.SetUnencryptedHTTP2(true)
+				var calls sync.WaitGroup
+				for range streams {
+					calls.Go(func() { sendHalf(ctx, transport, address, path, size) })
+				}
+				calls.Wait() // the node has ended the connection, or it is over
+				transport.CloseIdleConnections()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sendHalf returns when the call has ended.
+func sendHalf(ctx context.Context, transport http.RoundTripper, address, path string, size int) {
+	message := io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{0}, uint32(size))), strings.NewReader(text(size-1)), untilDone{ctx})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, message)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	if resp, err := transport.RoundTrip(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// untilDone has nothing to read until a context ends.
+type untilDone struct{ context.Context }
+
+func (u untilDone) Read([]byte) (int, error) {
+	<-u.Done()
+	return 0, io.EOF
 }
 
 // nodePreface is what connections of nodes begin with. TestTimes fails if it is that of another version.

@@ -47,6 +47,9 @@ var jsonError = regexp.MustCompile(`(?s)^proto:[\s\x{a0}]*(?:syntax error )?\(li
 // error a new one.
 const TooLarge = "body: more than "
 
+// ErrNoRoom is what a body returns when read, if the node has no room for it now. Its text ends that of NewDecoder's error.
+var ErrNoRoom = errors.New("overloaded: too many requests have begun to arrive")
+
 // NewDecoder implements runtime.Marshaler.
 func (j *Marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A body counts while it arrives and is answered. One that the node has no room for is refused, and counts no more.
+func TestUnfinishedBodiesAreBounded(t *testing.T) {
+	f := newFixture(t, inputRules)
+	h := f.handler(t)
+	for _, path := range []string{checkPath, "/json"} {
+		t.Run(path, func(t *testing.T) {
+			ask := func(others int64) *httptest.ResponseRecorder {
+				f.unfinished.used.Store(others)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, io.MultiReader(strings.NewReader("{"), held{f, others + 1}, strings.NewReader("}"))))
+				if got := f.unfinished.used.Load(); got != others {
+					t.Errorf("%d bytes count after the answer, want %d", got, others)
+				}
+				return w
+			}
+			if w := ask(2*maxUnfinished - 100); w.Code == http.StatusServiceUnavailable {
+				t.Errorf("with room: %d %s", w.Code, w.Body)
+			}
+			if w := ask(2 * maxUnfinished); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "body: read: overloaded: too many requests have begun to arrive") {
+				t.Errorf("without room: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+// held fails to be read if what the node holds is not so much.
+type held struct {
+	*fixture
+	want int64
+}
+
+func (h held) Read([]byte) (int, error) {
+	if got := h.unfinished.used.Load(); got != h.want {
+		return 0, fmt.Errorf("%d bytes are held, want %d", got, h.want)
+	}
+	return 0, io.EOF
+}
