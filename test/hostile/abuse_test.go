@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -44,9 +46,14 @@ var abuses = []struct {
 	{"strangers at the protocol of nodes", strangers},
 }
 
-// Other callers are answered while a node is abused, their limit is exact, and its memory has a bound.
+// Other callers are answered while a node is abused, their limit is exact, and its memory has a bound. The abuse comes from a process of its own. In the
+// full form, which looks at times, that has what the node and the other callers leave of the processors: attackers are on other machines.
 func TestAbuse(t *testing.T) {
 	form.NotInBrief(t)
+	if victim := abusedNode(); victim != nil {
+		playAbuse(t, victim)
+		return
+	}
 	length := time.Second
 	if form.Full() {
 		length = 20 * time.Second
@@ -61,7 +68,7 @@ func TestAbuse(t *testing.T) {
 			v.during(t, length/10, nil) // until all is in use
 			before := v.during(t, length, nil)
 			idle := process.Memory(t, n.PID(), process.Resident)
-			meanwhile := v.during(t, length, func(ctx context.Context) { abuse.play(ctx, t, n) })
+			meanwhile := v.during(t, length, func(ctx context.Context) { startAbuse(ctx, t, abuse.name, n) })
 			most := process.Memory(t, n.PID(), process.MostResident)
 			t.Logf("p99 %v before, %v meanwhile; %d of %d refused; %d MiB before, %d at most",
 				before.p99(), meanwhile.p99(), meanwhile.refused, len(meanwhile.took)+meanwhile.refused, idle, most)
@@ -77,6 +84,68 @@ func TestAbuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The environment of a process that abuses a node: the name of the abuse, and the node's addresses.
+const (
+	abuseName = "WEIR_TEST_ABUSE"
+	abuseGRPC = "WEIR_TEST_ABUSE_GRPC"
+	abuseHTTP = "WEIR_TEST_ABUSE_HTTP"
+)
+
+// abusedNode returns the node that this process is to abuse, nil if it is to abuse none.
+func abusedNode() *process.Node {
+	if os.Getenv(abuseName) == "" {
+		return nil
+	}
+	return &process.Node{GRPC: os.Getenv(abuseGRPC), HTTP: os.Getenv(abuseHTTP)}
+}
+
+// startAbuse runs this test in another process until ctx ends, as playAbuse.
+func startAbuse(ctx context.Context, t *testing.T, name string, n *process.Node) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	args := []string{self, "-test.run=^TestAbuse$"}
+	if form.Full() {
+		args = append([]string{"nice", "-n", "19"}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), abuseName+"="+name, abuseGRPC+"="+n.GRPC, abuseHTTP+"="+n.HTTP)
+	input, err := cmd.StdinPipe() // it ends when this is closed
+	if err == nil {
+		defer context.AfterFunc(ctx, func() { _ = input.Close() })()
+		var out []byte
+		if out, err = cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("PASS")) {
+			err = fmt.Errorf("%w\n%s", err, out)
+		} else if ctx.Err() == nil {
+			err = fmt.Errorf("the abuse ended early:\n%s", out)
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// playAbuse abuses a node until standard input ends.
+func playAbuse(t *testing.T, n *process.Node) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	for _, abuse := range abuses {
+		if abuse.name == os.Getenv(abuseName) {
+			abuse.play(ctx, t, n)
+			return
+		}
+	}
+	t.Fatalf("there is no abuse %q", os.Getenv(abuseName))
 }
 
 // during has victims ask for a while, in which abuse goes on.
