@@ -16,7 +16,7 @@ const (
 )
 
 const (
-	drainPart  = 0.5             // of what the node decides: while its queue drains, domains have that part that ask for less than theirs
+	drainPart  = 0.5             // of what the node could decide: while its queue drains, domains have that part that ask for less than theirs
 	forgetting = 2 * time.Second // in which the rate falls of what the node decides
 	maxMean    = 64              // calls that a call is worth at most
 	idleRate   = 1e-3
@@ -160,8 +160,8 @@ func (a *accounts) divide(share float64, draining bool) float64 {
 		}
 	}
 	work := share * asked
-	if draining {
-		work = drainPart * a.decided
+	if draining { // what is refused, or in vain, takes time, too, in which the node could decide something
+		work = drainPart * (a.decided + perRefusal*max(0, asked-a.decided))
 	}
 	level, accepted := math.Inf(1), 0.0
 	if draining || share < 1 {

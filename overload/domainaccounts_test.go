@@ -35,6 +35,11 @@ type asking struct {
 
 // play has domains ask for a while, in steps of a probe, and returns the work that was accepted a second, by domain, in calls.
 func play(a *accounts, share float64, draining bool, steps int, domains ...*asking) (each []float64) {
+	return playAnswering(a, 1000, share, draining, steps, domains...)
+}
+
+// playAnswering is play by a node that answers so many calls a second.
+func playAnswering(a *accounts, answered, share float64, draining bool, steps int, domains ...*asking) (each []float64) {
 	for _, d := range domains {
 		d.accepted, d.unread, d.refused = 0, 0, 0
 	}
@@ -46,7 +51,7 @@ func play(a *accounts, share float64, draining bool, steps int, domains ...*aski
 				d.ask(a, draw)
 			}
 		}
-		a.answered.Add(int64(1000 * probeEvery.Seconds() * perCall)) // 1000 calls a second are decided
+		a.answered.Add(int64(answered * probeEvery.Seconds() * perCall))
 		a.observe(probeEvery)
 		a.divide(share, draining)
 	}
@@ -112,14 +117,14 @@ func TestWorkIsDividedByDomains(t *testing.T) {
 }
 
 // While the queue drains, domains go on that ask for little, and others have one call of 64 accepted. They go on up to half of what the
-// node decides.
+// node could decide: what it decides, and a quarter of what it refuses.
 func TestDomainsGoOnWhileTheQueueDrains(t *testing.T) {
 	for _, tc := range []struct {
 		rates, want []float64
 	}{
 		{[]float64{2000, 40}, []float64{2000 * leastShare, 40}},
-		{[]float64{2000, 400}, []float64{2000 * leastShare, 400 * leastShare}}, // 250 would be its part
-		{[]float64{2000, 240, 100}, []float64{2000 * leastShare, 240 * leastShare, 100}},
+		{[]float64{2000, 400}, []float64{2000 * leastShare, 400 * leastShare}}, // 337 would be its part
+		{[]float64{2000, 300, 100}, []float64{2000 * leastShare, 300 * leastShare, 100}}, // 283 are left for each of the others
 		{[]float64{600}, []float64{600 * leastShare}},
 		{[]float64{400}, []float64{400}},
 	} {
@@ -136,6 +141,17 @@ func TestDomainsGoOnWhileTheQueueDrains(t *testing.T) {
 				t.Errorf("%v: domain %d: %.1f, want %.1f", tc.rates, i, got[i], want)
 			}
 		}
+	}
+}
+
+// A flood of calls that are never answered leaves a domain its part, although the node decides nothing else: what it refuses takes time that it has.
+func TestDomainsGoOnDuringCallsInVain(t *testing.T) {
+	a := newTestAccounts(t, nil, "0", "1")
+	flood, other := &asking{domain: "0", rate: 20_000, work: perCall}, &asking{domain: "1", rate: 500, work: perCall}
+	playAnswering(a, 500, 1, false, 100, flood, other)
+	playAnswering(a, 500, 1, true, 400, flood, other)
+	if got := playAnswering(a, 500, 1, true, 400, flood, other)[1]; got < 495 {
+		t.Errorf("%.0f calls a second of 500 are accepted", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 	"net"
 	"slices"
@@ -10,6 +11,9 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // rawConn is a connection by HTTP/2 that sends what a client must not.
@@ -65,14 +69,21 @@ func (c *rawConn) send(more func(c *rawConn, turn uint32) error, turn uint32) er
 	return c.flush()
 }
 
-// callHeaders are the header fields of a call of a check, and checkMessage is its message: of the user alice.
+// callHeaders are the header fields of a call of a check, and checkMessage is its message: in a domain of its own, as each domain
+// has its part of a node's time.
 var (
 	callHeaders = []hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/weir.v1.RateLimiter/CheckRateLimit"},
 		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 	}
-	checkMessage = []byte{0, 0, 0, 0, 13, 10, 4, 'u', 's', 'e', 'r', 18, 5, 'a', 'l', 'i', 'c', 'e'}
+	checkMessage = lengthPrefixed(&weirv1.RateLimitRequest{Domain: "attacker", IdentifierType: "user", Identifier: "alice"})
 )
+
+// lengthPrefixed returns a message as gRPC sends it.
+func lengthPrefixed(m proto.Message) []byte {
+	b, _ := proto.Marshal(m) // of texts that are UTF-8
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
+}
 
 // headers returns the header of a call of a check.
 func (c *rawConn) headers(extra ...hpack.HeaderField) []byte {
