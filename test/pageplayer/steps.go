@@ -17,7 +17,7 @@ type Step struct {
 }
 
 var (
-	fence     = regexp.MustCompile("^```(\\w*)$")
+	fence     = regexp.MustCompile("^( *)```(\\w*)$")
 	directive = regexp.MustCompile(`^<!-- (run|repeat): (.*) -->$`)
 )
 
@@ -34,19 +34,37 @@ var MachinePrograms = []string{"openssl", "chronyc", "journalctl", "df"}
 // A block that begins with "HTTP/" is the output of the command before it. Behind the comment
 // <!-- repeat: N --> that is what the command prints when it is repeated for the N-th time.
 func Steps(document string, programs []string) (all []Step) {
-	r := reader{programs: programs}
+	return read(document, programs).steps
+}
+
+// Unplayed returns what a document has in blocks of commands and Steps leaves out. These are lines of an indented block, or of one of the languages sh,
+// bash, shell and console. They are no step, no output, not blank and no comment of a shell. Comments in Markdown are among them, unless they are a
+// directive.
+func Unplayed(document string, programs []string) []Step {
+	return read(document, programs).unplayed
+}
+
+func read(document string, programs []string) *reader {
+	r := &reader{programs: programs}
 	for i, line := range strings.Split(document, "\n") {
 		r.read(line, i+1)
 	}
-	return r.steps
+	last := strings.Count(document, "\n") + 1
+	r.endCommand(last)
+	if r.fenced {
+		r.leaveOut("a block that does not end", last)
+	}
+	return r
 }
 
 // reader is what is known between two lines of a document.
 type reader struct {
 	programs []string
 	steps    []Step
+	unplayed []Step
 
 	fenced   bool
+	indent   string // of the fence
 	language string
 	block    []string // lines of the fenced block so far
 	begin    int      // its first line in the document
@@ -58,15 +76,16 @@ func (r *reader) read(line string, number int) {
 	marker := fence.FindStringSubmatch(line)
 	switch {
 	case marker != nil && !r.fenced:
-		r.fenced, r.language, r.block, r.begin = true, marker[1], nil, number+1
+		r.fenced, r.indent, r.language, r.block, r.begin = true, marker[1], marker[2], nil, number+1
 	case marker != nil:
 		r.fenced = false
 		r.endBlock()
 	case r.fenced:
-		r.block = append(r.block, line)
+		r.block = append(r.block, strings.TrimPrefix(line, r.indent))
 	case strings.HasPrefix(line, "    "):
 		r.command(line[4:], number)
 	default:
+		r.endCommand(number)
 		r.comment(line, number)
 	}
 }
@@ -74,6 +93,8 @@ func (r *reader) read(line string, number int) {
 func (r *reader) comment(line string, number int) {
 	found := directive.FindStringSubmatch(line)
 	switch {
+	case found == nil && strings.HasPrefix(strings.TrimSpace(line), "<!--"):
+		r.leaveOut(line, number)
 	case found == nil:
 	case found[1] == "run":
 		r.steps = append(r.steps, Step{Command: found[2], Line: number})
@@ -85,15 +106,31 @@ func (r *reader) comment(line string, number int) {
 // command reads a line of a block that shows no outputs.
 func (r *reader) command(line string, number int) {
 	line = r.partial + line
+	begin, continues := strings.CutSuffix(line, `\`)
 	r.partial = ""
-	if !r.isCommand(line) {
-		return
-	}
-	if begin, continues := strings.CutSuffix(line, `\`); continues {
+	switch {
+	case continues:
 		r.partial = begin
-		return
+	case r.isCommand(line):
+		r.steps = append(r.steps, Step{Command: line, Line: number})
+	default:
+		r.leaveOut(line, number)
 	}
-	r.steps = append(r.steps, Step{Command: line, Line: number})
+}
+
+// endCommand notes a command that the line before has not finished.
+func (r *reader) endCommand(number int) {
+	if r.partial != "" {
+		r.leaveOut(r.partial+`\`, number)
+	}
+	r.partial = ""
+}
+
+// leaveOut notes that no step has this line, unless it is blank or a comment of a shell.
+func (r *reader) leaveOut(line string, number int) {
+	if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		r.unplayed = append(r.unplayed, Step{Command: line, Line: number})
+	}
 }
 
 func (r *reader) isCommand(line string) bool {
@@ -110,6 +147,11 @@ func (r *reader) endBlock() {
 	case r.language == "sh":
 		for i, line := range r.block {
 			r.command(line, r.begin+i)
+		}
+		r.endCommand(r.begin + len(r.block))
+	case r.language == "bash", r.language == "shell":
+		for i, line := range r.block {
+			r.leaveOut(line, r.begin+i)
 		}
 	case r.language != "" && r.language != "console":
 	case len(r.block) > 0 && strings.HasPrefix(r.block[0], "HTTP/") && len(r.steps) > 0:
@@ -147,6 +189,9 @@ func (r *reader) session() {
 			r.steps = append(r.steps, Step{Command: shown, Line: r.begin + i})
 			command = &r.steps[len(r.steps)-1]
 		case command == nil: // a diagram, or the contents of a file
+			if r.language == "console" {
+				r.leaveOut(line, r.begin+i)
+			}
 			return
 		case command.Output == nil:
 			command.Output = &line
