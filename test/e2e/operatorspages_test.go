@@ -93,8 +93,8 @@ func newSite(t *testing.T, document string, args ...string) *site {
 	t.Helper()
 	s := &site{t: t, etcd: startRealEtcd(t), restored: filepath.Join(t.TempDir(), "restored")}
 	s.Player = pageplayer.New(t, document)
-	home := t.TempDir() // -f on a page replaces what other documents have curl do with an error
-	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
+	home := t.TempDir() // fail agrees with -f on a page, and the fail-with-body of other documents does not
+	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\nshow-error\nfail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.Env = append(s.Env, "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
