@@ -166,8 +166,10 @@ func TestEnvoyBounds(t *testing.T) {
 			if tc.excess != "" && testutil.ToFloat64(f.stats.excesses.WithLabelValues(tc.excess)) == 0 {
 				t.Errorf("%q is not counted", tc.excess)
 			}
-			if n := testutil.CollectAndCount(f.stats.errors); n != 0 {
-				t.Errorf("%d kinds of errors", n)
+			for _, kind := range []string{invalidRequest, undecidedRequest} {
+				if n := testutil.ToFloat64(f.stats.errors.WithLabelValues(kind)); n != 0 {
+					t.Errorf("%v errors of the type %s", n, kind)
+				}
 			}
 		})
 	}

@@ -65,6 +65,12 @@ var statDescs = func() (descs [statCounts][2]*prometheus.Desc) {
 	return descs
 }()
 
+// Types of requests that get an error.
+const (
+	invalidRequest   = "service_error"
+	undecidedRequest = "undecided"
+)
+
 func newStats(r prometheus.Registerer, near float64) *stats {
 	if near == 0 {
 		near = 0.8
@@ -89,15 +95,18 @@ func newStats(r prometheus.Registerer, near float64) *stats {
 	for _, kind := range []string{"value", "key", "hits", "cost", "limit", "entries", "descriptors", "limits"} {
 		s.excesses.WithLabelValues(kind) // shown from the beginning
 	}
+	for _, kind := range []string{invalidRequest, undecidedRequest} {
+		s.errors.WithLabelValues(kind)
+	}
 	r.MustRegister(s)
 	return s
 }
 
 // failed counts a request that is answered with err, and returns that.
 func (s *stats) failed(err error) error {
-	kind := "service_error"
+	kind := invalidRequest
 	if status.Code(err) == codes.Unavailable {
-		kind = "undecided"
+		kind = undecidedRequest
 	}
 	s.errors.WithLabelValues(kind).Inc()
 	return err
