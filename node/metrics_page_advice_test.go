@@ -139,8 +139,8 @@ scrape_configs:
       - targets: ["127.0.0.1:8080", "127.0.0.1:8081"] # all nodes
 ` + "```" + `
 
-[Alerts](../operations/alerts.md) has the alerts and the dashboard, and a page about each alert. A label's values are in the text. Histograms are
-native ones as well, for a Prometheus that scrapes those.
+[Alerts](../operations/alerts.md) has the alerts and the dashboard, and a page about each alert. Below, a label has its values
+with it, if these are the same on all nodes. Histograms are native ones as well, for a Prometheus that scrapes those.
 
 `
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/internal/certs"
@@ -75,7 +76,7 @@ func TestMetricsPage(t *testing.T) {
 
 // metricRows are what the metrics of a node say of themselves, by their names: the beginnings of the page's rows.
 func metricRows(t *testing.T) map[string]string {
-	rows := make(map[string]string)
+	rows, labels := make(map[string]string), make(map[string]labelValues)
 	for _, n := range metricNodes(t) {
 		families, err := n.metrics.Gather()
 		if err != nil {
@@ -83,21 +84,49 @@ func metricRows(t *testing.T) map[string]string {
 		}
 		for _, f := range families {
 			name := f.GetName()
-			if rows[name] != "" || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, foreignMetrics) {
+			if !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, foreignMetrics) {
 				continue // of Go and of the process
 			}
-			labels := make(map[string]bool)
-			for _, m := range f.GetMetric() {
-				for _, l := range m.GetLabel() {
-					labels["`"+l.GetName()+"`"] = true
-				}
+			if labels[name] == nil {
+				labels[name] = make(labelValues)
 			}
-			rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()),
-				strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp())
+			labels[name].add(f.GetMetric())
+			rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()), labels[name], f.GetHelp())
 		}
 	}
 	return rows
 }
+
+// labelValues are the values of each label of a metric.
+type labelValues map[string]map[string]bool
+
+func (l labelValues) add(series []*dto.Metric) {
+	for _, one := range series {
+		for _, pair := range one.GetLabel() {
+			name := pair.GetName()
+			if l[name] == nil {
+				l[name] = make(map[string]bool)
+			}
+			l[name][pair.GetValue()] = true
+		}
+	}
+}
+
+// String is what the page says of them, such as "`api`, `result`: `allowed` `denied`". Only labels with the same values on all nodes have these.
+func (l labelValues) String() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		text := "`" + name + "`"
+		if !slices.Contains(variableLabels, name) {
+			text += ": `" + strings.Join(slices.Sorted(maps.Keys(l[name])), "` `") + "`"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// variableLabels are labels whose values differ from one cluster to the next, or are those of gRPC and HTTP.
+var variableLabels = []string{"call", "code", "domain", "goversion", "hash", "key1", "key2", "peer", "rule", "version"}
 
 // foreignMetrics begins the names that are those of envoyproxy/ratelimit, for its dashboards.
 const foreignMetrics = "ratelimit_"
@@ -133,10 +162,11 @@ func metricNodes(t *testing.T) []*node {
 		t.Fatal(err)
 	}
 	opts.DecisionLog = filepath.Join(t.TempDir(), "decisions.log")
-	follows := testOptions(t)
-	follows.XDSServer = freed(t)
+	secured, follows := withTLS(t, testOptions(t)), testOptions(t)
+	secured.RLSListen, secured.RLSCert, secured.RLSKey = "127.0.0.1:0", secured.TLSCert, secured.TLSKey
+	follows.XDSServer, follows.XDSCert, follows.XDSKey = "https://"+freed(t), secured.TLSCert, secured.TLSKey
 	var nodes []*node
-	for _, opts := range []Options{opts, withTLS(t, testOptions(t)), follows} {
+	for _, opts := range []Options{opts, secured, follows} {
 		n, err := build(t.Context(), Network{}, opts, quiet())
 		if err != nil {
 			t.Fatal(err)
