@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/internal/testform"
 
@@ -86,6 +88,7 @@ type site struct {
 	etcd     *realEtcd
 	restored string                // directory for the data of a backup
 	nodes    []*process.Node       // weir-1 first
+	dirs     []string              // of their data
 	counts   atomic.Pointer[tally] // of the callers, if there are
 }
 
@@ -99,7 +102,8 @@ func newSite(t *testing.T, document string, args ...string) *site {
 	}
 	s.Env = append(s.Env, "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
 	for i := range 3 {
-		args := append([]string{"--id", fmt.Sprint("weir-", i+1), "--etcd", s.etcd.endpoint, "--peer-timeout", "4s", "--snapshot-every", "1s"}, args...)
+		s.dirs = append(s.dirs, t.TempDir())
+		args := append([]string{"--id", fmt.Sprint("weir-", i+1), "--etcd", s.etcd.endpoint, "--data-dir", s.dirs[i], "--peer-timeout", "4s", "--snapshot-every", "1s"}, args...)
 		s.nodes = append(s.nodes, process.Start(t, args...))
 	}
 	process.AwaitMembers(t, process.Patience, s.nodes...)
@@ -193,6 +197,8 @@ func (s *site) scene(what string) {
 		if counts.owner.Load() == 0 {
 			s.t.Errorf("%s: no check was decided by its owner", s.Document)
 		}
+	case what == "older views": // while no node runs
+		s.ageViews()
 	case what == "members":
 		process.AwaitMembers(s.t, process.Patience, s.nodes...)
 	case len(nodes) == 0:
@@ -212,6 +218,36 @@ func (s *site) scene(what string) {
 		s.each(nodes, (*process.Node).Restart)
 	default:
 		s.t.Fatalf("%s: no scene %q", s.Document, what)
+	}
+}
+
+// viewVersion is the version of the format of a stored view. The first format had none.
+var viewVersion = regexp.MustCompile(`{"version":\d+,`)
+
+// ageViews has the stored view, and those that nodes keep in their directories, be as an older version has written them.
+func (s *site) ageViews() {
+	s.t.Helper()
+	const key = "/weir/default/view"
+	out, err := exec.CommandContext(s.t.Context(), s.etcd.ctl, "--endpoints", s.etcd.endpoint, "get", "--print-value-only", key).Output()
+	if err != nil || !viewVersion.Match(out) {
+		s.t.Fatalf("the stored view is %.100q, %v", out, err)
+	}
+	if err := s.etcd.control("put", key, viewVersion.ReplaceAllString(string(out), "{")); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, dir := range s.dirs {
+		path := filepath.Join(dir, "cluster-state")
+		text, err := os.ReadFile(path)
+		head, state, _ := strings.Cut(string(text), "\n")
+		fields := strings.Fields(head) // the last one is the checksum
+		if err != nil || len(fields) != 4 || !viewVersion.MatchString(state) {
+			s.t.Fatalf("%s begins with %q, %v", path, head, err)
+		}
+		state = viewVersion.ReplaceAllString(state, "{")
+		aged := fmt.Sprintf("%s %016x\n%s", strings.Join(fields[:3], " "), xxhash.Sum64String(state), state)
+		if err := os.WriteFile(path, []byte(aged), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 
