@@ -22,12 +22,13 @@ import (
 // patience bounds the wait for what must happen.
 const patience = 20 * time.Second
 
-// NodeID is the node for which a Server has resources, as Envoy Gateway's has.
+// NodeID is the node for which a Server has resources if it is told of no other, as Envoy Gateway's has.
 const NodeID = "envoy-ratelimit"
 
 // Server is an xDS server that can be stopped and started again at its address.
 type Server struct {
 	Address string // host:port
+	NodeID  string // the node for which it has resources
 
 	creds    credentials.TransportCredentials
 	cache    cachev3.SnapshotCache
@@ -45,7 +46,7 @@ func New(t testing.TB, creds credentials.TransportCredentials) *Server {
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
-	return &Server{Address: address, creds: creds}
+	return &Server{Address: address, NodeID: NodeID, creds: creds}
 }
 
 // Start starts the server without resources, as one that has forgotten all.
@@ -96,7 +97,7 @@ func (s *Server) Set(t testing.TB, version string, configs ...*rlsconf.RateLimit
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cache.SetSnapshot(context.Background(), NodeID, snapshot); err != nil {
+	if err := s.cache.SetSnapshot(context.Background(), s.NodeID, snapshot); err != nil {
 		t.Fatal(err)
 	}
 }

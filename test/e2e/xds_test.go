@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,11 +84,17 @@ func startRatelimit(t *testing.T, env ...string) (log func() string, stop func()
 	if err := os.Symlink(process.Binary(t), link); err != nil {
 		t.Fatal(err)
 	}
+	return startCommand(t, []string{link}, env)
+}
+
+// startCommand is startRatelimit for another command.
+func startCommand(t *testing.T, command, env []string) (log func() string, stop func()) {
+	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), link)
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, file, file
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -137,29 +143,11 @@ func port(t *testing.T, address string) string {
 func TestInThePodOfEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	host := process.Host(t)
-	c := process.NewCertificates(t)
-	c.Make("node", "envoy-gateway", "--host", "127.0.0.1,envoy-gateway")
-	c.Make("node", "envoy-ratelimit", "--host", host+",envoy-ratelimit")
-	gateway := c.Config("node-envoy-gateway")
-	gateway.ClientAuth, gateway.ClientCAs = tls.RequireAndVerifyClientCert, gateway.RootCAs
-	server := xdstest.New(t, credentials.NewTLS(gateway))
+	c, server := newGateway(t, host)
 	httpAddress, grpcAddress, admin := freeAddressOn(t, host), freeAddressOn(t, host), freeAddressOn(t, host)
-	_, stop := startRatelimit(t,
-		// What differs from the pod, where all have an address of their own.
-		"HOST="+host, "PORT="+port(t, httpAddress), "GRPC_HOST="+host, "GRPC_PORT="+port(t, grpcAddress), "WEIR_GRPC="+host+":0", "WEIR_ETCD_LISTEN="+host+":0",
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=100ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=500ms",
-		// What the gateway sets (internal/infrastructure/kubernetes/ratelimit/resource.go).
-		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
-		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+server.Address,
-		"CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+c.File("node-envoy-ratelimit.crt"),
-		"GRPC_SERVER_TLS_KEY="+c.File("node-envoy-ratelimit.key"), "GRPC_SERVER_TLS_CA_CERT="+c.File("ca.crt"),
-		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+c.File("node-envoy-ratelimit.crt"),
-		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+c.File("node-envoy-ratelimit.key"), "CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+c.File("ca.crt"),
-		"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=none:6379",
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:19001", "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
-		// What the page says.
-		"WEIR_INSECURE=true", "WEIR_DATA_DIR="+t.TempDir(), "WEIR_ADMIN="+admin, "WEIR_COUNTER_MEMORY=256MiB",
-	)
+	pod := pagePod{name: "pod", ip: host, has: map[string]string{"/var/lib/weir": t.TempDir(), "0.0.0.0:19001": admin}}
+	log, stop := startRatelimit(t, slices.Concat(podListens(t, httpAddress, grpcAddress), []string{"WEIR_GRPC=" + host + ":0"},
+		gatewaySets(c, server), pod.environment(t, onePodOfThePage(t).Container.Env))...)
 	url := "http://" + httpAddress
 	expectCode(t, url+"/healthcheck", http.StatusOK)
 	health := func(part string) {
@@ -218,6 +206,7 @@ func TestInThePodOfEnvoyGateway(t *testing.T) {
 	if got, err := envoyClient(t, grpcAddress, insecure.NewCredentials())("e"); err == nil {
 		t.Errorf("without TLS: %s", got)
 	}
+	knowsItsVariables(t, log())
 	stop()
 }
 
