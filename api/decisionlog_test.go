@@ -164,6 +164,54 @@ func TestDeniedAndHashed(t *testing.T) {
 	}
 }
 
+// Of a share of all counters, all checks of a counter are logged or none. Neither the API of a check matters nor whether it is allowed
+// or denied, and the items of a batch are of counters of their own.
+func TestSampledCountersAreLoggedWhole(t *testing.T) {
+	f := newFixture(t, loggedRules)
+	lines := f.record(t, decisionlog.Sampled, decisionlog.Clear)
+	conn, h := f.dial(t), f.handler(t)
+	client, envoy := weirv1.NewRateLimiterClient(conn), rlsv3.NewRateLimitServiceClient(conn)
+	const users, perBatch = 2000, 20
+	var requests []*weirv1.RateLimitRequest
+	for i := range users {
+		user := fmt.Sprint("user", i)
+		f.check(t, "user="+user+" endpoint=/two")
+		requests = append(requests, request("user="+user+" endpoint=/two"))
+		if len(requests) == perBatch {
+			if _, err := client.CheckRateLimitBatch(t.Context(), &weirv1.RateLimitBatchRequest{Requests: requests}); err != nil {
+				t.Fatal(err)
+			}
+			requests = nil
+		}
+	}
+	for i := range users {
+		user := fmt.Sprint("user", i)
+		if w := send(h, "POST", checkPath, `{"identifier":"`+user+`","identifier_type":"user","endpoint":"/two"}`); w.Code != 429 {
+			t.Fatalf("%s is answered with %d %s", user, w.Code, w.Body)
+		}
+		answer, err := envoy.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "default", Descriptors: []*rlscommon.RateLimitDescriptor{
+			{Entries: []*rlscommon.RateLimitDescriptor_Entry{{Key: "user", Value: user}, {Key: "endpoint", Value: "/two"}}},
+		}})
+		if err != nil || answer.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Fatalf("%s is answered with %v, %v", user, answer, err)
+		}
+	}
+	logged, ofUser := make(map[string]string), make(map[string]string)
+	for _, l := range lines() {
+		counter := l.Descriptors[0].Limits[0].Counter
+		logged[counter] += fmt.Sprintf("%s %t ", l.API, l.Allowed)
+		ofUser[counter] = l.Descriptors[0].Entries[0].Value
+	}
+	for counter, got := range logged {
+		if want := "check true batch true check false envoy false "; got != want {
+			t.Errorf("of %s there is %q in the log, want %q", ofUser[counter], got, want)
+		}
+	}
+	if n := len(logged); n < 866 || n > 1134 { // six standard deviations
+		t.Errorf("%d of %d counters are logged, want half of them", n, users)
+	}
+}
+
 const replayedRules = `
 domain: default
 rules:
