@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +139,113 @@ func TestCountersSurviveAKillOfAllNodes(t *testing.T) {
 	}
 	startAgain(t, nodes...)
 	halfIsLeft(t, nodes)
+}
+
+// usage is what a load has asked of one key.
+type usage struct {
+	asked   int64   // tokens, granted or not
+	granted []int64 // when the answers came, in Unix nanoseconds, in ascending order; one token each
+}
+
+// takeWhile takes single tokens of keys of all algorithms at all nodes until the returned function is called. That returns the usage of each
+// key. Checks may fail, as nodes may die.
+func takeWhile(nodes []*process.Node) (stop func() map[string]*usage) {
+	const keys, workersPerNode = 10, 2
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	used := map[string]*usage{}
+	take := func(n *process.Node, algorithm, key string) {
+		name := algorithm + " " + key
+		mu.Lock()
+		if used[name] == nil {
+			used[name] = &usage{}
+		}
+		used[name].asked++
+		mu.Unlock()
+		resp, err := n.Client.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: algorithm, Identifier: key})
+		owned := resp.GetSource() == weirv1.Source_SOURCE_OWNER || resp.GetSource() == weirv1.Source_SOURCE_RELAYED
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && owned && resp.GetAllowed() {
+			used[name].granted = append(used[name].granted, time.Now().UnixNano())
+		}
+	}
+	for i, n := range nodes {
+		for j := range workersPerNode {
+			wg.Go(func() {
+				pace := time.NewTicker(3 * time.Millisecond)
+				defer pace.Stop()
+				for k := i + 7*j; ctx.Err() == nil; k++ {
+					take(n, yearly[k%len(yearly)], fmt.Sprint("key-", k/len(yearly)%keys))
+					<-pace.C
+				}
+			})
+		}
+	}
+	return func() map[string]*usage { cancel(); wg.Wait(); return used }
+}
+
+// snapshotsBegan returns when the earliest of the last snapshots of nodes was begun, in Unix nanoseconds.
+func snapshotsBegan(t *testing.T, nodes ...*process.Node) int64 {
+	t.Helper()
+	earliest := int64(math.MaxInt64)
+	for _, n := range nodes {
+		err := snapshot.Load(n.DataDir(), func(h snapshot.Head) error {
+			earliest = min(earliest, h.Time)
+			return nil
+		}, func(snapshot.Partition) error { return nil })
+		if err != nil {
+			t.Fatalf("snapshot of %s: %v", n.ID, err)
+		}
+	}
+	return earliest
+}
+
+// Nodes that are all killed under load lose at most what they have granted since their last snapshots were begun, and count nothing twice.
+func TestAKillOfAllNodesLosesOnlyWhatIsNewerThanSnapshots(t *testing.T) {
+	t.Parallel()
+	const limit = 10_000
+	rules := strings.ReplaceAll(yearlyRules(), "limit: 100,", fmt.Sprintf("limit: %d,", limit))
+	_, nodes := startThree(t, rules, "--peer-timeout", "4s", "--snapshot-every", "1s")
+	began := float64(time.Now().UnixNano()) / 1e9
+	stop := takeWhile(nodes)
+	for _, n := range nodes { // of two seconds of load at least, and then some more
+		process.Await(t, process.Patience, func() error {
+			if at := n.Metric(t, "weir_snapshot_timestamp_seconds"); at < began+3 {
+				return fmt.Errorf("the last snapshot of %s is from %v, the load has begun at %v", n.ID, at, began)
+			}
+			return nil
+		})
+	}
+	pause(t, 400*time.Millisecond)
+	for _, n := range nodes {
+		n.Signal(syscall.SIGKILL)
+	}
+	for _, n := range nodes {
+		n.Kill()
+	}
+	all := stop()
+	due := snapshotsBegan(t, nodes...)
+	startAgain(t, nodes...)
+	var granted, before, after, lost int64
+	for name, u := range all {
+		algorithm, key, _ := strings.Cut(name, " ")
+		peek := decide(t, nodes[0], &weirv1.RateLimitRequest{IdentifierType: algorithm, Identifier: key, Peek: true})
+		used := limit - int64(peek.GetRemainingTokens()) - 1 // what is left if the token that is asked for is taken
+		i, _ := slices.BinarySearch(u.granted, due)
+		if used < int64(i) || used > u.asked {
+			t.Errorf("%s: %d tokens are counted, %d were granted before the snapshots, %d in all, and %d were asked for", name, used, i, len(u.granted), u.asked)
+		}
+		granted += int64(len(u.granted))
+		before += int64(i)
+		after += int64(len(u.granted) - i)
+		lost += max(0, int64(len(u.granted))-used)
+	}
+	t.Logf("%d keys: %d tokens granted, %d of them before the snapshots; %d lost", len(all), granted, before, lost)
+	if before < 300 || after < 50 || lost > after {
+		t.Errorf("%d tokens were granted before the snapshots and %d after, of which %d are lost", before, after, lost)
+	}
 }
 
 func TestForgottenCounters(t *testing.T) {

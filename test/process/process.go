@@ -261,6 +261,9 @@ var memberLeft = regexp.MustCompile(`.*"msg":"new view".*"left":"[^"].*`)
 // MemberLeft returns the first line of the log that tells of a view without a member of the one before, "" if there is none.
 func (n *Node) MemberLeft() string { return memberLeft.FindString(n.Log()) }
 
+// DataDir returns the data directory of a node whose arguments name none.
+func (n *Node) DataDir() string { return n.data }
+
 // PID returns the process's number.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
