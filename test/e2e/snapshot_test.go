@@ -248,6 +248,53 @@ func TestAKillOfAllNodesLosesOnlyWhatIsNewerThanSnapshots(t *testing.T) {
 	}
 }
 
+// The snapshot of a running node has the counters that last for --snapshot-min-window, and the one at a stop has all.
+func TestSnapshotMinWindow(t *testing.T) {
+	t.Parallel()
+	const short, long, limit = "50m", "365d", 100 // more than the default of 10m, and less than the option, also of two windows
+	var rules strings.Builder
+	rules.WriteString("domain: default\nrules:\n")
+	for _, a := range yearly {
+		for _, window := range []string{short, long} {
+			fmt.Fprintf(&rules, "  - id: %[1]s-%[2]s\n    per: [%[1]s-%[2]s]\n    limits: [{limit: %[3]d, window: %[2]s, algorithm: %[1]s}]\n", a, window, limit)
+		}
+	}
+	n := process.Start(t, "--rules", writeRules(t, rules.String()), "--snapshot-every", "1s", "--snapshot-min-window", "2h")
+	ask := func(algorithm, window string, tokens int64) *weirv1.RateLimitResponse {
+		return decide(t, n, &weirv1.RateLimitRequest{IdentifierType: algorithm + "-" + window, Identifier: "alice", TokensRequested: tokens})
+	}
+	for _, a := range yearly {
+		ask(a, short, 50)
+		ask(a, long, 50)
+	}
+	process.Await(t, process.Patience, func() error {
+		if counters := n.Metric(t, "weir_snapshot_counters"); counters != float64(len(yearly)) {
+			return fmt.Errorf("the snapshot has %v counters, want %d", counters, len(yearly))
+		}
+		return nil
+	})
+	n.Kill()
+	n.Restart()
+	for _, a := range yearly {
+		if left := ask(a, short, 50).GetRemainingTokens(); left != limit-50 {
+			t.Errorf("%s, a window of %s: %d tokens are left after 50, want %d after a kill", a, short, left, limit-50)
+		}
+		if left := ask(a, long, 20).GetRemainingTokens(); left != limit-50-20 {
+			t.Errorf("%s, a window of %s: %d tokens are left after 20, want %d after a kill", a, long, left, limit-50-20)
+		}
+	}
+	stopAll(t, n)
+	n.Restart()
+	for _, a := range yearly {
+		if ask(a, short, 90).GetAllowed() && a != "fixed_window" { // whose window may have ended
+			t.Errorf("%s, a window of %s: 90 tokens are left after a stop", a, short)
+		}
+		if left := ask(a, long, 20).GetRemainingTokens(); left != limit-50-20-20 {
+			t.Errorf("%s, a window of %s: %d tokens are left after 20, want %d after a stop", a, long, left, limit-50-20-20)
+		}
+	}
+}
+
 func TestForgottenCounters(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
