@@ -12,7 +12,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Every call that changes something is recorded, over gRPC and HTTP, with its caller and its outcome, and no other.
+// Calls that change something are recorded, over gRPC and HTTP, with their caller and outcome. Others are not, nor are calls without a caller.
+// TestEveryChangeIsRecorded has every method.
 func TestChangesAreRecorded(t *testing.T) {
 	var to bytes.Buffer
 	f := newFixture(t, accessRules)
