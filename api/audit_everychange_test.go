@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -113,5 +115,37 @@ func TestEveryChangeIsRecorded(t *testing.T) {
 		if want := map[bool]int{true: 2}[n.changes && isMethod(call)]; calls[call] != want {
 			t.Errorf("%s: %d calls in changeCalls, want %d", call, calls[call], want)
 		}
+	}
+}
+
+// Each path over HTTP that changes something leaves one entry if the caller lacks the role.
+func TestEveryDeniedPathIsRecorded(t *testing.T) {
+	var to bytes.Buffer
+	f := newFixture(t, accessRules)
+	a, secrets := tokensOf(t, "check")
+	a.Audit = audit.New("here", &to)
+	h := a.Protect(f.handler(t), nil)
+	values := strings.NewReplacer("{domain}", "shop", "{id...}", "r", "{node_id}", "n", "{node_drain}", "n:drain", "{revision}", "1")
+	paths := 0
+	for call, n := range needs {
+		if isMethod(call) || !n.changes {
+			continue
+		}
+		paths++
+		method, path, found := strings.Cut(call, " ")
+		if !found {
+			method, path = http.MethodPost, call
+		}
+		r := httptest.NewRequest(method, values.Replace(path), strings.NewReader("{}"))
+		r.Header.Set("Authorization", "Bearer "+secrets["check"])
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", call, w.Code, w.Body)
+		}
+		recordedOnce(t, &to, audit.Entry{Node: "here", Client: "check", Proof: "token", Action: call, Outcome: codes.PermissionDenied.String()})
+	}
+	if paths < 10 {
+		t.Errorf("%d paths change something", paths)
 	}
 }

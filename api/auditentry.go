@@ -23,13 +23,16 @@ func auditedCall(ctx context.Context, log *audit.Log, action, target string, err
 	log.Record(e)
 }
 
-// auditedDenial records that a known caller was denied a call that changes something.
+// auditedDenial records that a known caller was denied a call that changes something: a gRPC method as auditedCall names it, or the pattern of
+// a path over HTTP.
 func (a *Access) auditedDenial(ctx context.Context, n need, p *access.Principal, call string, err error) {
 	if d, ok := errors.AsType[*access.Denial](err); !n.changes || p == nil || !ok || !d.Known {
 		return
 	}
-	call = strings.TrimPrefix(call, "/weir.v1.")
-	auditedCall(access.With(ctx, p), a.Audit, strings.ReplaceAll(call, "/", "."), "", access.StatusOf(err))
+	if isMethod(call) {
+		call = strings.ReplaceAll(strings.TrimPrefix(call, "/weir.v1."), "/", ".")
+	}
+	auditedCall(access.With(ctx, p), a.Audit, call, "", access.StatusOf(err))
 }
 
 // remoteOf returns the address that a call came from, empty if it is of this process.
