@@ -47,6 +47,10 @@ func TestNodesRemove(t *testing.T) {
 		return nil
 	})
 	process.AwaitMembers(t, process.Patience, others...)
+	audited, err := exec.CommandContext(t.Context(), process.Binary(t), "audit", "--node", nodes[0].GRPC).CombinedOutput() // an error: the victim does not answer
+	if want := fmt.Sprintf("  Cluster.RemoveNode  %q  OK\n", victim.ID); strings.Count(string(audited), want) != 1 {
+		t.Errorf("weir audit: %v, want one line with %s:\n%s", err, want, audited)
+	}
 	t.Logf("it is removed after %v", time.Since(killed).Round(100*time.Millisecond))
 	awaitSettled(t, others...)
 	t.Logf("others have its partitions after %v", time.Since(killed).Round(100*time.Millisecond))
