@@ -9,9 +9,12 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/weirlimit/weir/internal/asciijson"
 )
 
-// newLogger writes text for people and JSON for programs.
+// newLogger writes text for people and JSON for programs. Values in both may come from callers: no character of them directs a terminal that
+// shows the log, or ends a line.
 func newLogger(w io.Writer, level string) *slog.Logger {
 	options := &slog.HandlerOptions{}
 	var least slog.Level
@@ -21,7 +24,17 @@ func newLogger(w io.Writer, level string) *slog.Logger {
 	if isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
-	return slog.New(slog.NewJSONHandler(w, options))
+	return slog.New(slog.NewJSONHandler(asciiWriter{w}, options))
+}
+
+// asciiWriter writes JSON in printable ASCII, a whole text with each call.
+type asciiWriter struct{ to io.Writer }
+
+func (w asciiWriter) Write(text []byte) (int, error) {
+	if _, err := w.to.Write(asciijson.ASCII(make([]byte, 0, len(text)), text)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // isTerminal takes any character device for a terminal, which is good enough to

@@ -17,7 +17,7 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"internal/backtest", "internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
+	"cmd/weir": {"internal/backtest", "internal/asciijson", "internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
 	// Certificates of nodes and clients: for the node that shows them and the CLI that makes them.
 	"internal/certs": {"internal/access"},
