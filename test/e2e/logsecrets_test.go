@@ -5,23 +5,55 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/test/process"
 )
 
+// secureEtcd has an etcd ask for users, and returns the file of the password of user weir, who may do everything.
+func secureEtcd(t *testing.T, etcd *process.Etcd, password string) (passwordFile string) {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, user := range []string{"root", "weir"} {
+		if _, err := c.UserAdd(t.Context(), user, password); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.UserGrantRole(t.Context(), user, "root"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.AuthEnable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	passwordFile = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(passwordFile, []byte(password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return passwordFile
+}
+
 // What callers show and ask about is in no log, at any level: no access token, also not a wrong one, and no value of an attribute, also not one that is
-// refused. Decisions are logged with hashed values.
+// refused. Decisions are logged with hashed values. The password of etcd is in no log either, nor one that etcd refuses.
 func TestLogsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
+	const password, wrongPassword = "SecretPassword", "SecretThatEtcdRefuses"
+	asUser := []string{"--etcd", etcd.Endpoint, "--etcd-user", "weir", "--etcd-password-file", secureEtcd(t, etcd, password)}
 	start := func(id string) *process.Node {
-		return p.Start(id, "--etcd", etcd.Endpoint, "--log-level", "debug", "--audit-log", p.File("audit-"+id), "--decision-log", p.File("decisions-"+id), "--decision-log-which", "all")
+		return p.Start(id, append(asUser, "--log-level", "debug", "--audit-log", p.File("audit-"+id), "--decision-log", p.File("decisions-"+id), "--decision-log-which", "all")...)
 	}
 	a, b := start("a"), start("b")
 	process.AwaitMembers(t, process.Patience, a, b)
@@ -67,6 +99,15 @@ func TestLogsHaveNoSecrets(t *testing.T) {
 			transport.CloseIdleConnections()
 		}
 	}
+	if err := os.WriteFile(asUser[len(asUser)-1], []byte(wrongPassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	free := process.Host(t) + ":0"
+	serve := slices.Concat([]string{"serve", "--id", "c", "--grpc", free, "--http", free, "--data-dir", t.TempDir(), "--log-level", "debug"}, p.Flags("node-c"), asUser)
+	refused, err := weirWith(t, p, "", serve...)
+	if err == nil || !strings.Contains(refused, "invalid user ID or password") {
+		t.Errorf("a wrong password: %v\n%s", err, refused)
+	}
 	etcd.Kill() // which nodes log
 	process.Await(t, process.Patience, func() error {
 		if !strings.Contains(a.Log(), "etcd unreachable") {
@@ -74,7 +115,7 @@ func TestLogsHaveNoSecrets(t *testing.T) {
 		}
 		return nil
 	})
-	logs := map[string]string{"node a": a.Log(), "node b": b.Log()}
+	logs := map[string]string{"node a": a.Log(), "node b": b.Log(), "node c, which etcd refuses": refused}
 	for _, name := range []string{"audit-a", "audit-b", "decisions-a", "decisions-b"} {
 		process.Await(t, process.Patience, func() error {
 			text, err := os.ReadFile(p.File(name))
@@ -86,7 +127,7 @@ func TestLogsHaveNoSecrets(t *testing.T) {
 		})
 	}
 	for name, text := range logs {
-		for _, secret := range []string{token, strings.TrimPrefix(token, "weir_"), wrong, user, path, long} {
+		for _, secret := range []string{token, strings.TrimPrefix(token, "weir_"), wrong, user, path, long, password, wrongPassword} {
 			if i := strings.Index(text, secret); i >= 0 {
 				t.Errorf("the log of %s has %q: %s", name, secret, text[max(0, i-200):min(len(text), i+100)])
 			}
