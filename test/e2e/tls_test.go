@@ -3,10 +3,14 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,8 +214,60 @@ func TestTLSClientIsNoNode(t *testing.T) {
 	}
 }
 
-// Certificates are replaced while checks go on, and none of them fails. A broken file leaves the
-// certificate before in force, and health says so.
+func readCertificate(t *testing.T, path string) *x509.Certificate {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatalf("%s: %q", path, text)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// shows returns an error unless new connections to both ports of a node are shown this certificate, and its metric has when that ends.
+func shows(t *testing.T, p process.Certificates, n *process.Node, want *x509.Certificate) error {
+	t.Helper()
+	for _, address := range []string{n.HTTP, n.GRPC} {
+		config := p.Config("client-admin")
+		config.NextProtos = []string{"h2"}
+		conn, err := tls.Dial("tcp", address, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := conn.ConnectionState().PeerCertificates[0]
+		_ = conn.Close()
+		if !shown.Equal(want) {
+			return fmt.Errorf("%s shows the certificate with the serial number %v at %s, want %v", n.ID, shown.SerialNumber, address, want.SerialNumber)
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: p.Config("client-admin")}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + n.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), `weir_certificate_expiry_timestamp_seconds{option="tls-cert"} `)
+	value, _, _ := strings.Cut(rest, "\n")
+	if ends, err := strconv.ParseFloat(value, 64); err != nil || int64(ends) != want.NotAfter.Unix() {
+		return fmt.Errorf("the certificate of %s ends at %q by its metric, want %d", n.ID, value, want.NotAfter.Unix())
+	}
+	return nil
+}
+
+// Certificates are replaced while checks go on, and none of them fails. New connections are shown the new ones within 5 s. A broken file
+// leaves the certificate before in force, and health says so.
 func TestTLSRotation(t *testing.T) {
 	testform.NotInBrief(t)
 	p := process.NewCertificates(t)
@@ -241,16 +297,12 @@ func TestTLSRotation(t *testing.T) {
 			}
 		})
 	}
-	serial := func(n *process.Node) string {
-		conn, err := tls.Dial("tcp", n.HTTP, p.Config("client-admin"))
-		if err != nil {
+	before := make(map[string]*x509.Certificate)
+	for _, n := range nodes {
+		before[n.ID] = readCertificate(t, p.File("node-"+n.ID+".crt"))
+		if err := shows(t, p, n, before[n.ID]); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close() }()
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
-	}
-	before := serial(nodes[0])
-	for _, n := range nodes {
 		for _, end := range []string{".crt", ".key"} { // moved, as operators do: never half a file
 			if err := os.Rename(p.File("node-"+n.ID+end), p.File("old-"+n.ID+end)); err != nil {
 				t.Fatal(err)
@@ -259,12 +311,14 @@ func TestTLSRotation(t *testing.T) {
 		p.Make("node", n.ID, "--host", process.Host(t))
 	}
 	nodes[1].Signal(syscall.SIGHUP)
-	process.Await(t, process.Patience, func() error {
-		if serial(nodes[0]) == before {
-			return fmt.Errorf("the certificate before is still shown")
+	renewed := make(map[string]*x509.Certificate)
+	for _, n := range nodes {
+		renewed[n.ID] = readCertificate(t, p.File("node-"+n.ID+".crt"))
+		if !renewed[n.ID].NotAfter.After(before[n.ID].NotAfter) {
+			t.Fatalf("the certificates of %s both end at %v", n.ID, renewed[n.ID].NotAfter)
 		}
-		return nil
-	})
+		process.Await(t, 5*time.Second, func() error { return shows(t, p, n, renewed[n.ID]) })
+	}
 	if err := os.WriteFile(p.File("node-c.crt"), []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -278,6 +332,9 @@ func TestTLSRotation(t *testing.T) {
 		}
 		return nil
 	})
+	if err := shows(t, p, nodes[2], renewed["c"]); err != nil {
+		t.Errorf("after a broken file: %v", err)
+	}
 	cancel()
 	load.Wait()
 	if asked.Load() < 50 || failed.Load() > 0 {
