@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/cluster/snapshot"
 	"github.com/weirlimit/weir/internal/testform"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -68,6 +71,29 @@ func TestCountersMoveToANewCluster(t *testing.T) {
 	}
 	if n := takeYearly(t, fresh, 1); n != 0 {
 		t.Errorf("31 tokens were left of %d keys", n)
+	}
+}
+
+// Neither snapshots nor their export have names of callers, and only their owner can read the export.
+func TestExportedCountersHaveNoNames(t *testing.T) {
+	t.Parallel()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "counters")
+	n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)
+	const name = "SecretUser"
+	for _, a := range yearly {
+		decide(t, n, &weirv1.RateLimitRequest{IdentifierType: a, Identifier: name})
+	}
+	stopAll(t, n)
+	if out, ok := runWeir(t, "snapshot", "export", file, "--data-dir", dir); !ok || !strings.Contains(out, "counters    6, of which 0 are over") {
+		t.Fatalf("export: %s", out)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, path := range []string{file, snapshot.Path(dir)} {
+		if content, err := os.ReadFile(path); err != nil || len(content) == 0 || bytes.Contains(content, []byte(name)) {
+			t.Errorf("%s: %v, %d bytes, has a name: %t", path, err, len(content), bytes.Contains(content, []byte(name)))
+		}
 	}
 }
 
