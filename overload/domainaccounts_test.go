@@ -123,7 +123,7 @@ func TestDomainsGoOnWhileTheQueueDrains(t *testing.T) {
 		rates, want []float64
 	}{
 		{[]float64{2000, 40}, []float64{2000 * leastShare, 40}},
-		{[]float64{2000, 400}, []float64{2000 * leastShare, 400 * leastShare}}, // 337 would be its part
+		{[]float64{2000, 400}, []float64{2000 * leastShare, 400 * leastShare}},           // 337 would be its part
 		{[]float64{2000, 300, 100}, []float64{2000 * leastShare, 300 * leastShare, 100}}, // 283 are left for each of the others
 		{[]float64{600}, []float64{600 * leastShare}},
 		{[]float64{400}, []float64{400}},
