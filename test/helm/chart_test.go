@@ -23,6 +23,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -173,6 +174,9 @@ func checkSelectors(t *testing.T, all objects, key string, o any) {
 		selectors = append(selectors, o.Spec.Selector.MatchLabels)
 	case *networkingv1.NetworkPolicy:
 		selectors = append(selectors, o.Spec.PodSelector.MatchLabels)
+		checkNamedPorts(t, all, key, o)
+	case *monitoringv1.ServiceMonitor:
+		checkServiceMonitor(t, all, key, o)
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		if get[*appsv1.StatefulSet](t, all, "StatefulSet/"+o.Spec.ScaleTargetRef.Name).Spec.Replicas != nil {
 			t.Error("the StatefulSet has replicas, which each upgrade would set back")
@@ -187,6 +191,50 @@ func checkSelectors(t *testing.T, all objects, key string, o any) {
 		}
 		if matches != 1 {
 			t.Errorf("%s selects the pods of %d StatefulSets: %v", key, matches, selector)
+		}
+	}
+}
+
+// checkServiceMonitor fails the test if a monitor does not select one Service of the chart that has its ports.
+func checkServiceMonitor(t *testing.T, all objects, key string, m *monitoringv1.ServiceMonitor) {
+	t.Helper()
+	if n := m.Spec.NamespaceSelector; n.Any || len(n.MatchNames) > 0 || len(m.Spec.Selector.MatchExpressions) > 0 || len(m.Spec.Endpoints) == 0 {
+		t.Errorf("%s selects namespaces %v, Services by %v and %d ports", key, n, m.Spec.Selector, len(m.Spec.Endpoints))
+	}
+	matches := 0
+	for _, other := range all {
+		s, ok := other.(*corev1.Service)
+		if !ok || !contains(s.Labels, m.Spec.Selector.MatchLabels) {
+			continue
+		}
+		matches++
+		for _, e := range m.Spec.Endpoints {
+			if !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return e.Port != "" && p.Name == e.Port }) {
+				t.Errorf("%s scrapes the port %q, and the Service %s has %v", key, e.Port, s.Name, s.Spec.Ports)
+			}
+		}
+	}
+	if matches != 1 {
+		t.Errorf("%s selects %d Services by %v, and each pod is to be scraped once", key, matches, m.Spec.Selector.MatchLabels)
+	}
+}
+
+// checkNamedPorts fails the test if a policy permits a port by a name that the pods of the policy do not have.
+func checkNamedPorts(t *testing.T, all objects, key string, n *networkingv1.NetworkPolicy) {
+	t.Helper()
+	for _, other := range all {
+		s, ok := other.(*appsv1.StatefulSet)
+		if !ok || !contains(s.Spec.Template.Labels, n.Spec.PodSelector.MatchLabels) {
+			continue
+		}
+		for _, rule := range n.Spec.Ingress {
+			for _, port := range rule.Ports {
+				if port.Port != nil && port.Port.StrVal != "" && !slices.ContainsFunc(s.Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool {
+					return p.Name == port.Port.StrVal
+				}) {
+					t.Errorf("%s permits the port %s, which %s does not have", key, port.Port.StrVal, s.Name)
+				}
+			}
 		}
 	}
 }
@@ -410,10 +458,28 @@ func TestAlerts(t *testing.T) {
 	if string(got) != string(want) {
 		t.Error("deploy/helm/weir/files/alerts.yaml is not deploy/prometheus/alerts.yaml: copy it")
 	}
-	rule := get[*monitoringv1.PrometheusRule](t, render(t, matrix["alerts"]), "PrometheusRule/"+full)
-	if n := len(rule.Spec.Groups); n == 0 || strings.Count(string(want), "- alert:") == 0 {
-		t.Errorf("%d groups", n)
+	var file monitoringv1.PrometheusRuleSpec
+	if err := yaml.UnmarshalStrict(want, &file); err != nil {
+		t.Fatal(err)
 	}
+	wanted, rendered := alertsOf(file), alertsOf(get[*monitoringv1.PrometheusRule](t, render(t, matrix["alerts"]), "PrometheusRule/"+full).Spec)
+	if !slices.Equal(rendered, wanted) || len(wanted) < 20 {
+		t.Errorf("the chart has %d alerts and the file %d:\n%s\nwant\n%s", len(rendered), len(wanted), strings.Join(rendered, "\n"), strings.Join(wanted, "\n"))
+	}
+}
+
+// alertsOf returns each alert of a file with its group, expression and time.
+func alertsOf(file monitoringv1.PrometheusRuleSpec) (all []string) {
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			wait := monitoringv1.Duration("0s")
+			if rule.For != nil {
+				wait = *rule.For
+			}
+			all = append(all, fmt.Sprintf("%s: %s for %s: %s", group.Name, rule.Alert, wait, rule.Expr.String()))
+		}
+	}
+	return all
 }
 
 // The alerts compare the nodes of a job. Two releases are two clusters, in one namespace or in two.
