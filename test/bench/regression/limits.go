@@ -34,7 +34,11 @@ var limits = []limit{
 	{"BenchmarkCheck/weir/uniform", "ns/op", "BenchmarkCheck/maps/uniform", 1.5},
 	{"BenchmarkCheck/weir/zipf", "ns/op", "BenchmarkCheck/maps/zipf", 1.75},
 	{"BenchmarkCheck/weir/hot", "ns/op", "BenchmarkCheck/maps/hot", 2.5},
-	{"BenchmarkTracing/gRPC/1%", "ns/op", "BenchmarkTracing/gRPC/off", 1.15}, // 1.03 are promised, 1.01 are measured in quiet
+	{"BenchmarkTracing/gRPC/1%", "ns/op", "BenchmarkTracing/gRPC/off", 1.15}, // with the noise of a call
+	// At 1 % tracing takes 3 % at most: by the next two lines 1.5 % for the calls that are traced, and 1.5 % for choosing them, as a
+	// check in the process is a fortieth of a call.
+	{"BenchmarkTracing/gRPC/all", "ns/op", "BenchmarkTracing/gRPC/off", 2.5},
+	{"BenchmarkTracing/process/1%", "ns/op", "BenchmarkTracing/process/off", 1.75},
 }
 
 // measured returns the median of the rounds, false if it was not measured.

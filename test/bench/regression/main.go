@@ -28,7 +28,7 @@ var suites = []struct {
 	{3, []string{"./shard", "-bench", "^BenchmarkCheck$", "-benchtime", "500000x", "-benchmem"}},
 	{1, []string{"./rules", "-bench", "^BenchmarkMatch$/^exact-10000$", "-benchtime", "5000x", "-benchmem"}},
 	{1, []string{"./api", "./api/envoy", "-bench", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", "-benchtime", "5000x", "-benchmem"}},
-	{5, []string{"./api", "-bench", "^BenchmarkTracing$/^(process|gRPC)$/^(off|1%)$", "-benchtime", "5000x", "-benchmem"}},
+	{5, []string{"./api", "-bench", "^BenchmarkTracing$/^(process|gRPC)$/^(off|1%|all)$", "-benchtime", "5000x", "-benchmem"}},
 }
 
 // memoryKeys is how many keys weir bench engine asks about, and memory the name of what it

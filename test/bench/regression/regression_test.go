@@ -10,8 +10,11 @@ import (
 // within returns results that are just within every limit.
 func within() measure.Results {
 	r := make(measure.Results)
-	set := func(name, unit string, value float64) {
-		r.Merge(measure.Results{name: {unit: {value}}})
+	set := func(name, unit string, value float64) { // a baseline may be that of several limits
+		if r[name] == nil {
+			r[name] = make(map[string][]float64)
+		}
+		r[name][unit] = []float64{value}
 	}
 	for _, l := range limits {
 		if l.baseline == "" {
