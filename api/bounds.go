@@ -24,6 +24,9 @@ const (
 	maxUnfinished  = 32 << 20            // bytes of messages and requests that have not arrived whole; as many again for connections that hold little
 	fairUnfinished = 1 << 20             // bytes of one connection that are little
 	maxEnded       = 1 << 10             // streams of one connection that the node has reset, of which data may still arrive
+	controlRate    = 5000                // frames of HTTP/2 a second by which a client may control one connection; more are read as late
+	controlBurst   = 5000                // of these that may come at once
+	maxControlWait = time.Second         // for which a connection is not read because of them
 	maxUnderWay    = 8                   // messages of one stream that are decided at once
 	maxLease       = shard.MaxTokenLease // tokens that a caller may ask to be lent
 	maxLimits      = 1024                // limits that may apply to one request

@@ -48,6 +48,7 @@ type unfinished struct {
 	end    func() // ends the connection
 
 	in, out frameScanner
+	control int // frames by which the client has controlled the connection, of those that are being read
 	padding int // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
 
 	some atomic.Bool // whether there are messages
@@ -123,7 +124,9 @@ func (f *frameScanner) take(b []byte, n int) (taken, rest []byte) {
 	return b[:n], b[n:]
 }
 
-func (f *frameScanner) is(kind http2.FrameType) bool { return http2.FrameType(f.head[3]) == kind }
+func (f *frameScanner) kind() http2.FrameType { return http2.FrameType(f.head[3]) }
+
+func (f *frameScanner) is(kind http2.FrameType) bool { return f.kind() == kind }
 
 // has is for flags that mean the same for all frames that have them.
 func (f *frameScanner) has(flag http2.Flags) bool { return http2.Flags(f.head[4]).Has(flag) }
@@ -180,6 +183,9 @@ func (u *unfinished) isPart() bool {
 // frame sees the header of a frame that the client has sent.
 func (u *unfinished) frame() {
 	u.padding = 0
+	if isControl(u.in.kind()) {
+		u.control++
+	}
 	switch {
 	case u.isPart():
 		if u.in.has(http2.FlagDataPadded) {

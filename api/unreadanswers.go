@@ -100,6 +100,7 @@ type meteredConn struct {
 	net.Conn
 	budget     *unreadBudget
 	unfinished *unfinished
+	pace       controlPace
 	domains    overload.Conn
 
 	mu       sync.Mutex
@@ -115,6 +116,8 @@ func (m *meteredConn) Read(b []byte) (int, error) {
 	if bad := m.unfinished.received(b[:n]); bad != nil {
 		return 0, bad
 	}
+	m.pace.wait(m.unfinished.control)
+	m.unfinished.control = 0
 	return n, err
 }
 
