@@ -300,7 +300,7 @@ func (d *doctor) secrets() {
 	}
 }
 
-// openEtcd connects to etcd, and reports whether it answers. The one in a node's process answers if that runs.
+// openEtcd connects to etcd, and reports whether it answers this node, if only reads. The one in a node's process answers if that runs.
 func (d *doctor) openEtcd(ctx context.Context) bool {
 	n := d.node
 	if len(n.opts.Etcd) == 0 {
@@ -324,7 +324,10 @@ func (d *doctor) openEtcd(ctx context.Context) bool {
 		return false
 	}
 	n.closers = append(n.closers, n.registry.Close)
-	if !d.check(n.registry.MayWrite(ctx), "etcd", "%s answers, and this node may write to it", n.registry.Where()) {
+	err = n.registry.MayWrite(ctx)
+	if etcd.IsAlarm(err) {
+		d.advise(Bad, "etcd", "see its alarms below; etcdctl alarm list lists them too", "%v", err)
+	} else if !d.check(err, "etcd", "%s answers, and this node may write to it", n.registry.Where()) {
 		return false
 	}
 	d.inspectEtcd(ctx)

@@ -2,9 +2,11 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -75,6 +77,11 @@ func (r *Registry) inspect(ctx context.Context, endpoint string) InspectedMember
 		m.Version, m.Size, m.InUse, m.Leader, m.Quota = status.Version, status.DbSize, status.DbSizeInUse, status.Leader != 0, status.DbSizeQuota
 	}
 	return m
+}
+
+// IsAlarm reports whether an error is that of an etcd which takes no writes because of an alarm, NOSPACE or CORRUPT. It is read as before.
+func IsAlarm(err error) bool {
+	return errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrCorrupt)
 }
 
 // MayWrite reports whether etcd lets this node write below the keys of the cluster. It writes nothing: etcd looks at all
