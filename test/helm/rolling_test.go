@@ -228,7 +228,6 @@ options: {peer-timeout: 4s, %s}
 `
 	if !form.Full() {
 		values += `
-etcd: {bundled: {replicas: 1}}
 preStopSleepSeconds: 1
 minReadySeconds: 1
 probes: {startup: {periodSeconds: 1}, readiness: {periodSeconds: 1}}
