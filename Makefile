@@ -24,7 +24,7 @@ generate:
 chaos:
 	go test -count=1 -timeout 30m -v ./test/chaos -full
 
-# Histories of real nodes in steady state, while members change, certificates are replaced and an owner is killed: two minutes.
+# Histories of real nodes in steady state, while members change, certificates are replaced, an owner is killed and windows end: three minutes.
 linear:
 	go test -count=1 -timeout 10m -v ./test/linear -full
 

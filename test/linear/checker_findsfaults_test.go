@@ -69,7 +69,7 @@ func inOrder(h *history) []porcupine.Operation {
 // newLimiter returns a limiter of all kinds in this process.
 func newLimiter(t *testing.T) *embedded.Limiter {
 	t.Helper()
-	l, err := embedded.New(rulesText(append(kinds(), turning()...)))
+	l, err := embedded.New(rulesText(slices.Concat(kinds(), turning(), draining(), logging())))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,10 @@
 //
 // The owner reads its clock between call and return, and callers do not learn when. So nothing may depend on it: all
 // windows last about a year, none ends within the test, and a bucket refills less than a token in days. The model decides at
-// one instant. TestTurningWindows is about windows that end, of the algorithms whose decisions change at known instants only: the
-// model tries each instant between call and return that may differ from the others. What time does to the other
-// algorithms is tested elsewhere, by the twins of package algorithms and by test/sim.
+// one instant. In TestTurningWindows time matters, and of the instants between call and return the model tries those that may differ:
+// each one for algorithms whose decisions change at known instants, and multiples of a tenth of the time of a token for meters. A log is asked
+// in bursts, so that no grant leaves it while a check is decided. What shorter times do is tested elsewhere, by the twins of
+// package algorithms and by test/sim.
 //
 // The tests themselves run in real time, each for seconds: the interleavings are those of real nodes and connections on all
 // processors, which a bubble would order. test/sim searches orders in virtual time.

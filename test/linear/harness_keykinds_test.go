@@ -29,8 +29,8 @@ type kind struct {
 	spare int64
 	// checks is how many are asked of one key, 0 for perKey.
 	checks int
-	// grid is 0 if all instants of the test are alike. Otherwise windows end within it, and of the instants between a call and
-	// its answer the multiples of grid stand for all: one of them decides as any other does.
+	// grid is 0 if all instants of the test are alike. Otherwise windows end within it, or tokens flow back, and of the instants
+	// between a call and its answer the multiples of grid stand for all: one of them decides as any other does.
 	grid time.Duration
 }
 
@@ -84,6 +84,34 @@ func turning() []*kind {
 		k.checks = 300 // in three or four windows
 	}
 	return all
+}
+
+// draining has the meters, whose tokens flow back within the test, one in each interval. An answer depends on how much
+// time has passed since a grant that came to an empty bucket, so the model puts both at multiples of grid. It may err there by two of
+// them, and finds one for each later check, less than clockError away, at which as many tokens have flowed back as at the true instant.
+func draining() []*kind {
+	const interval = 50 * time.Millisecond
+	const limit = 60
+	of := func(name string, a algorithms.Algorithm, burst int64) *kind {
+		l := algorithms.Limit{Algorithm: a, Limit: limit, Window: int64(limit * interval), Burst: burst}
+		return &kind{name: name, limits: []algorithms.Limit{l}, grid: interval / 10, checks: 300}
+	}
+	return []*kind{of("draining-bucket", algorithms.TokenBucket, 40), of("draining-gcra", algorithms.GCRA, 0), of("draining-leaky", algorithms.LeakyBucket, 50)}
+}
+
+// Bursts are when clients ask for keys of logging: the times are counted from the multiples of burstEvery in Unix time.
+const (
+	burstEvery  = 2 * time.Second
+	burstBegins = 100 * time.Millisecond
+	burstEnds   = 500 * time.Millisecond
+	burstGrace  = burstEvery / 2 // until when all checks are answered
+)
+
+// logging has the algorithm that remembers each grant. Its window is two and a half times as long as it is from burst to burst, so grants leave
+// it while no check is decided, and the multiple of burstEvery before a check stands for the instant at which it is.
+func logging() []*kind {
+	l := algorithms.Limit{Algorithm: algorithms.SlidingWindowLog, Limit: 60, Window: int64(5 * burstEvery / 2)}
+	return []*kind{{name: "logging", limits: []algorithms.Limit{l}, grid: burstEvery, checks: 300}}
 }
 
 // rulesText returns the rules of kinds as nodes read them.

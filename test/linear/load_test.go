@@ -37,6 +37,7 @@ type load struct {
 	moving  bool          // whether partitions may move
 	stop    func()        // ends it, and returns once all answers are recorded
 	every   time.Duration // how often each client asks, 0 for without a pause
+	bursts  bool          // whether clients ask in bursts only
 
 	mutex    sync.Mutex
 	deciders []decider  // guarded by mutex
@@ -71,10 +72,26 @@ func (l *load) run(ctx context.Context, client int) {
 		if l.every > 0 {
 			wait(l.every - l.now()%l.every)
 		}
+		if l.bursts {
+			awaitBurst()
+		}
 		d, batch := l.pick(r, client)
 		l.ask(d, batch)
 	}
 }
+
+// awaitBurst waits unless there is a burst now.
+func awaitBurst() {
+	switch since := sinceBurst(time.Now().UnixNano()); {
+	case since < burstBegins:
+		wait(burstBegins - since)
+	case since > burstEnds:
+		wait(burstEvery + burstBegins - since)
+	}
+}
+
+// sinceBurst returns the time from which a burst is counted to an instant in Unix nanoseconds.
+func sinceBurst(at int64) time.Duration { return time.Duration(at % int64(burstEvery)) }
 
 // pick draws what a client asks next, and which decider.
 func (l *load) pick(r *rand.Rand, client int) (d decider, batch []asked) {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-var form = testform.NewForm("linear", "take the time of the full form, two minutes: rotation, kills and windows that end too")
+var form = testform.NewForm("linear", "take the time of the full form, three minutes: rotation, kills and windows that end too")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
