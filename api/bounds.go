@@ -15,23 +15,24 @@ import (
 // Bounds of what a client may send. More is refused with the field's name, never
 // cut off.
 const (
-	maxValue       = check.MaxValue      // bytes of an attribute's value
-	maxKey         = 64                  // bytes of an attribute's name and of a domain
-	maxAttributes  = check.MaxAttributes // of a request
-	maxBatch       = 1000                // requests of a batch
-	maxUnread      = 64 << 20            // bytes of answers on streams that clients have not read; as many again for those that hold little
-	fairUnread     = 1 << 20             // bytes of one connection that are little
-	maxUnfinished  = 32 << 20            // bytes of messages and requests that have not arrived whole; as many again for connections that hold little
-	fairUnfinished = 1 << 20             // bytes of one connection that are little
-	maxEnded       = 1 << 10             // streams of one connection that the node has reset, of which data may still arrive
-	controlRate    = 5000                // frames of HTTP/2 a second by which a client may control one connection; more are read as late
-	controlBurst   = 5000                // of these that may come at once
-	maxControlWait = time.Second         // for which a connection is not read because of them
-	maxUnderWay    = 8                   // messages of one stream that are decided at once
-	maxLease       = shard.MaxTokenLease // tokens that a caller may ask to be lent
-	maxLimits      = 1024                // limits that may apply to one request
-	maxBatchLimits = 16384               // limits that may apply to one batch
-	maxListed      = 1000                // counters or rules of one answer to a person
+	maxValue       = check.MaxValue         // bytes of an attribute's value
+	maxKey         = 64                     // bytes of an attribute's name and of a domain
+	maxAttributes  = check.MaxAttributes    // of a request
+	maxBatch       = 1000                   // requests of a batch
+	maxUnread      = 64 << 20               // bytes of answers on streams that clients have not read; as many again for those that hold little
+	fairUnread     = 1 << 20                // bytes of one connection that are little
+	maxUnfinished  = 32 << 20               // bytes of messages and requests that have not arrived whole
+	fairUnfinished = 32 << 10               // bytes of one connection or request that are little: none is ended for these
+	maxHeldFor     = 10 * time.Second       // after which it does not matter for how much longer they are held
+	relieveAgain   = 100 * time.Millisecond // pause between two looks at all of these, if all hold little
+	controlRate    = 5000                   // frames of HTTP/2 a second by which a client may control one connection; more are read as late
+	controlBurst   = 5000                   // of these that may come at once
+	maxControlWait = time.Second            // for which a connection is not read because of them
+	maxUnderWay    = 8                      // messages of one stream that are decided at once
+	maxLease       = shard.MaxTokenLease    // tokens that a caller may ask to be lent
+	maxLimits      = 1024                   // limits that may apply to one request
+	maxBatchLimits = 16384                  // limits that may apply to one batch
+	maxListed      = 1000                   // counters or rules of one answer to a person
 
 	maxRuleID       = 128     // bytes
 	maxFileName     = 256     // bytes of what messages call a file of rules
@@ -56,7 +57,6 @@ const (
 
 	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, in addition to its own attributes
 	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if they could not wait
-	messageOverhead   = 128               // bytes for which a message counts that has not arrived whole, in addition to its own
 	maxPath           = 4 << 10           // bytes of the path that a proxy asks about; people type and browsers make long ones
 
 	maxHosts    = 64  // names of a server on loopback
@@ -70,7 +70,7 @@ const (
 	unreadPatience = 30 * time.Second // for a client to read on whose streams were ended as they were not read
 
 	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
-	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer; and to send a message over gRPC
+	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
 	idleTimeout   = 2 * time.Minute  // between two HTTP requests
 	applyTimeout  = time.Minute      // to apply a file over HTTP, waiting for others included
 )

@@ -3,36 +3,82 @@ package api
 import (
 	"io"
 	"net/http"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/weirlimit/weir/api/internal/jsonbody"
 )
 
-// countedBodies has what has arrived of a request's body count as unfinished until the request is answered. What is more than a node
-// may hold is refused.
+// countedBodies has what has arrived of a request's body count as unfinished until the request is answered. Pages count what they receive
+// by themselves.
 func countedBodies(budget *unfinishedBudget, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody {
-			body := &countedBody{ReadCloser: r.Body, budget: budget}
-			defer func() { budget.used.Add(-body.held) }()
+		if r.Body != nil && r.Body != http.NoBody && !strings.HasPrefix(r.URL.Path, "/ui/") {
+			body := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), since: time.Now()}
+			budget.add(body)
+			defer body.release()
 			r.Body = body
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+// countedBody is a body that is being read.
 type countedBody struct {
 	io.ReadCloser
 	budget *unfinishedBudget
-	held   int64
+	answer *http.ResponseController
+	since  time.Time
+
+	mu    sync.Mutex
+	held  int64 // guarded by mu
+	ended bool  // guarded by mu
 }
 
 // Read implements io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.held += int64(n)
-	if used := b.budget.used.Add(int64(n)); tooMuchUnfinished(used, b.held) {
-		b.budget.ended.Inc()
+	if n > 0 {
+		b.budget.relieve(b.hold(int64(n)))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
 		return 0, jsonbody.ErrNoRoom
 	}
 	return n, err
+}
+
+func (b *countedBody) hold(n int64) (held int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held += n
+	b.budget.used.Add(n)
+	return b.held
+}
+
+// holds implements unfinishedHolder.
+func (b *countedBody) holds() (int64, time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held, b.since
+}
+
+// end implements unfinishedHolder: what waits for more of the body goes on with an error.
+func (b *countedBody) end() {
+	b.mu.Lock()
+	b.ended = true
+	b.budget.used.Add(-b.held)
+	b.held = 0
+	b.mu.Unlock()
+	_ = b.answer.SetReadDeadline(time.Now()) // a server that cannot waits for its own
+}
+
+func (b *countedBody) release() {
+	b.budget.remove(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.budget.used.Add(-b.held)
+	b.held = 0
 }

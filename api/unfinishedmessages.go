@@ -2,8 +2,6 @@ package api
 
 import (
 	"encoding/binary"
-	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,86 +12,158 @@ import (
 )
 
 // This file bounds the memory of messages that clients have begun to send over gRPC; unfinishedbodies.go does so for HTTP. gRPC keeps
-// what has arrived of a message until all of it has, however long that takes, and has no bound of the sum. So each connection looks at
-// the frames that pass through it, and counts what has arrived of messages that are not whole.
+// what has arrived until it has all of a message, and of a unary call the end of its stream, however long that takes, and has no bound of the
+// sum. So each connection looks at the frames that pass through it, and counts what gRPC keeps. (ADR 44)
 
-// errUnfinished ends a connection whose client has begun too many messages, or not finished one in time.
-var errUnfinished = errors.New("api: messages were begun and not finished")
-
-// unfinishedBudget bounds what a node holds of unfinished messages. A connection that holds little may use as much again, so that
-// those that hold much end no other.
+// unfinishedBudget bounds what a node holds of unfinished messages. If it holds too much it ends the connections that have held most of that
+// for longest.
 type unfinishedBudget struct {
-	used  atomic.Int64 // sum of held of all connections
+	used  atomic.Int64 // sum of what all holders hold
+	again atomic.Int64 // when holders may be looked at again, in Unix nanoseconds
 	ended prometheus.Counter
+
+	mu      sync.Mutex
+	holders map[unfinishedHolder]struct{} // guarded by mu
+}
+
+// unfinishedHolder is a connection over gRPC, or an HTTP request.
+type unfinishedHolder interface {
+	// holds returns how many bytes it holds, and since when.
+	holds() (bytes int64, since time.Time)
+	// end ends it: it holds nothing soon.
+	end()
 }
 
 func newUnfinishedBudget(r prometheus.Registerer) *unfinishedBudget {
 	f := promauto.With(r)
-	b := &unfinishedBudget{}
+	b := &unfinishedBudget{holders: make(map[unfinishedHolder]struct{})}
 	b.ended = f.NewCounter(prometheus.CounterOpts{
-		Name: "weir_unfinished_refused_total",
-		Help: "Connections over gRPC that this node ended, and requests over HTTP that it refused, because their clients had begun to send too much and not finished it, or a gRPC message for too long.",
+		Name: "weir_unfinished_ended_total",
+		Help: "Connections over gRPC, and requests over HTTP, that this node ended because clients had begun to send more than it holds, and these had held most of it for longest.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_unfinished_bytes",
-		Help: "Bytes that have arrived of messages over gRPC that are not whole yet, and of HTTP requests that are not answered yet.",
+		Help: "Bytes that this node holds of messages over gRPC that are not whole yet, and of HTTP requests that are not answered yet.",
 	}, func() float64 { return float64(b.used.Load()) })
 	return b
 }
 
-// unfinished are the messages on one connection that have begun to arrive and are not whole. One goroutine calls received, and another one
-// sent.
-type unfinished struct {
-	budget *unfinishedBudget
-	end    func() // ends the connection
-
-	in, out frameScanner
-	control int // frames by which the client has controlled the connection, of those that are being read
-	padding int // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
-
-	some atomic.Bool // whether there are messages
-
-	mu       sync.Mutex
-	messages map[uint32]*message // guarded by mu; by their streams
-	held     int64               // guarded by mu
-	closed   bool                // guarded by mu
-	overdue  *time.Timer         // guarded by mu; nil if there was no message yet
-	ended    []uint32            // guarded by mu; the last streams that the node has ended before their clients have; at most maxEnded
-	oldest   int                 // guarded by mu; of these
+func (b *unfinishedBudget) add(h unfinishedHolder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holders[h] = struct{}{}
 }
 
-// message is one that has begun to arrive: a byte, its length in four bytes, and the rest (gRPC over HTTP2, Length-Prefixed-Message).
+func (b *unfinishedBudget) remove(h unfinishedHolder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.holders, h)
+}
+
+// relieve ends what holds most for longest, if the node holds too much. The caller has begun to hold more, and holds that in all.
+func (b *unfinishedBudget) relieve(held int64) {
+	if b.used.Load() <= maxUnfinished {
+		return
+	}
+	now := time.Now()
+	if again := b.again.Load(); held <= fairUnfinished && (now.UnixNano() < again || !b.again.CompareAndSwap(again, now.Add(relieveAgain).UnixNano())) {
+		return
+	}
+	for b.used.Load() > maxUnfinished {
+		h := b.worst(now)
+		if h == nil {
+			return
+		}
+		b.remove(h)
+		b.ended.Inc()
+		h.end()
+	}
+	b.again.Store(0)
+}
+
+// worst returns what holds most for longest, nil if all hold little.
+func (b *unfinishedBudget) worst(now time.Time) (worst unfinishedHolder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most := 0.0
+	for h := range b.holders {
+		held, since := h.holds()
+		if held <= fairUnfinished {
+			continue
+		}
+		if score := float64(held) * (min(now.Sub(since), maxHeldFor) + time.Millisecond).Seconds(); score > most {
+			worst, most = h, score
+		}
+	}
+	return worst
+}
+
+// unfinished is what gRPC keeps of the messages on one connection. One goroutine calls received, and another one sent.
+type unfinished struct {
+	budget *unfinishedBudget
+	stop   func() // ends the connection
+
+	in, out frameScanner
+	padding int  // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
+	skip    bool // the frame that is being read says nothing of messages
+	control int  // frames by which the client has controlled the connection, since the last look
+
+	some atomic.Bool // whether there are streams
+
+	mu      sync.Mutex
+	streams map[uint32]*arriving // guarded by mu; those of which data has arrived, and whose clients have not ended them
+	held    int64                // guarded by mu
+	since   time.Time            // guarded by mu; when held was 0 last
+	closed  bool                 // guarded by mu
+}
+
+// arriving is a stream of which data has arrived.
+type arriving struct {
+	message
+	part, whole int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
+}
+
+// message is one that arrives: a byte, its length in four bytes, and the rest (gRPC over HTTP2, Length-Prefixed-Message).
 type message struct {
-	begun time.Time
-	head  [5]byte
-	n     int // bytes that have arrived, with the head
+	head [5]byte
+	n    int64 // bytes that have arrived, with the head
 }
 
 // add adds what has arrived, and returns what belongs to the next message.
 func (m *message) add(b []byte) (rest []byte) {
-	if m.n < len(m.head) {
+	if m.n < int64(len(m.head)) {
 		n := copy(m.head[m.n:], b)
-		m.n += n
+		m.n += int64(n)
 		b = b[n:]
 	}
-	if m.n < len(m.head) {
+	if m.n < int64(len(m.head)) {
 		return b
 	}
 	n := min(int64(len(b)), m.left())
-	m.n += int(n)
+	m.n += n
 	return b[n:]
 }
 
 // left is how many bytes are still to come.
 func (m *message) left() int64 {
-	if m.n < len(m.head) {
-		return int64(len(m.head) - m.n)
+	if m.n < int64(len(m.head)) {
+		return int64(len(m.head)) - m.n
 	}
-	return int64(len(m.head)) + int64(binary.BigEndian.Uint32(m.head[1:])) - int64(m.n)
+	return int64(len(m.head)) + int64(binary.BigEndian.Uint32(m.head[1:])) - m.n
 }
 
-// holds is what m counts for in memory.
-func (m *message) holds() int64 { return int64(m.n) + messageOverhead }
+// keptBytes is what gRPC keeps of a frame of n bytes: a buffer of one of the sizes of its pool, or of n bytes if that is little, and what leads to it.
+func keptBytes(n int) int64 {
+	const lead = 96
+	switch {
+	case n <= 1<<10:
+		return lead + int64(n)
+	case n <= 4<<10:
+		return lead + 4<<10
+	default: // a frame has at most 16 KiB
+		return lead + 16<<10
+	}
+}
 
 // frameScanner finds the frames of HTTP/2 (RFC 9113, section 4.1) in bytes that pass by.
 type frameScanner struct {
@@ -126,22 +196,21 @@ func (f *frameScanner) take(b []byte, n int) (taken, rest []byte) {
 
 func (f *frameScanner) kind() http2.FrameType { return http2.FrameType(f.head[3]) }
 
-func (f *frameScanner) is(kind http2.FrameType) bool { return f.kind() == kind }
-
 // has is for flags that mean the same for all frames that have them.
 func (f *frameScanner) has(flag http2.Flags) bool { return http2.Flags(f.head[4]).Has(flag) }
 
 func (f *frameScanner) stream() uint32 { return binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1) }
 
-// newUnfinished returns the messages of a connection, which begins with the preface of HTTP/2.
+// newUnfinished returns the messages of a connection, which begins with the preface of HTTP/2. End ends it.
 func newUnfinished(budget *unfinishedBudget, end func()) *unfinished {
-	u := &unfinished{budget: budget, end: end}
-	u.in.left, u.in.head[3] = len(http2.ClientPreface), byte(http2.FrameSettings) // which is skipped
+	u := &unfinished{budget: budget, stop: end, skip: true}
+	u.in.left = len(http2.ClientPreface)
+	budget.add(u)
 	return u
 }
 
-// received looks at bytes that the client has sent. The error says that it has begun too much.
-func (u *unfinished) received(b []byte) error {
+// received looks at bytes that the client has sent.
+func (u *unfinished) received(b []byte) {
 	for len(b) > 0 {
 		if u.in.left > 0 {
 			b = u.payload(b)
@@ -149,59 +218,49 @@ func (u *unfinished) received(b []byte) error {
 		}
 		var whole bool
 		if b, whole = u.in.next(b); whole {
-			u.frame()
+			u.frame(len(b))
 		}
 	}
-	if !u.some.Load() || u.budget.used.Load() <= maxUnfinished {
-		return nil
+	if u.some.Load() && u.budget.used.Load() > maxUnfinished {
+		held, _ := u.holds()
+		u.budget.relieve(held)
 	}
-	return u.judge()
 }
 
-// tooMuchUnfinished reports whether a connection must go that holds that part of what the node holds.
-func tooMuchUnfinished(used, held int64) bool {
-	return used > maxUnfinished && held > fairUnfinished || used > 2*maxUnfinished && held > 0
-}
-
-// judge refuses what a connection holds while the node holds too much.
-func (u *unfinished) judge() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if tooMuchUnfinished(u.budget.used.Load(), u.held) {
-		u.budget.ended.Inc()
-		return errUnfinished
-	}
-	return nil
-}
-
-// isPart reports whether the frame that is being read has a part of a message after which the stream goes on. The last one is left out: there
-// is one at most per connection that has not arrived whole.
-func (u *unfinished) isPart() bool {
-	return u.in.is(http2.FrameData) && !u.in.has(http2.FlagDataEndStream)
-}
-
-// frame sees the header of a frame that the client has sent.
-func (u *unfinished) frame() {
-	u.padding = 0
+// frame sees the header of a frame that the client has sent. So many bytes of what comes behind it are here.
+func (u *unfinished) frame(here int) {
 	if isControl(u.in.kind()) {
 		u.control++
 	}
-	switch {
-	case u.isPart():
+	u.padding = 0
+	u.skip = true
+	ends := u.in.has(http2.FlagDataEndStream) // that of HEADERS is the same
+	switch u.in.kind() {
+	case http2.FrameRSTStream:
+		u.forget(u.in.stream())
+	case http2.FrameHeaders: // trailers
+		if ends {
+			u.forget(u.in.stream())
+		}
+	case http2.FrameData:
+		if ends && u.in.left <= here || u.in.left == 0 { // nothing more is to come of the frame
+			if ends {
+				u.forget(u.in.stream())
+			}
+			return
+		}
+		u.skip = false
 		if u.in.has(http2.FlagDataPadded) {
 			u.padding = -1
 		}
-	case !u.some.Load():
-	case u.in.is(http2.FrameRSTStream), u.in.is(http2.FrameData), u.in.is(http2.FrameHeaders): // trailers are the end, too
-		u.mu.Lock()
-		u.forget(u.in.stream())
-		u.mu.Unlock()
+		u.begin(u.in.stream(), keptBytes(u.in.left))
+	default:
 	}
 }
 
 // payload sees a part of a frame that the client has sent, and returns what comes after it.
 func (u *unfinished) payload(b []byte) (rest []byte) {
-	if !u.isPart() {
+	if u.skip {
 		_, rest = u.in.take(b, len(b))
 		return rest
 	}
@@ -211,78 +270,96 @@ func (u *unfinished) payload(b []byte) (rest []byte) {
 		u.padding = min(int(length[0]), u.in.left) // gRPC ends the connection if it is more
 	}
 	part, rest := u.in.take(b, max(0, u.in.left-u.padding))
-	if len(part) > 0 {
-		u.add(u.in.stream(), part)
-	}
 	if u.in.left <= u.padding {
 		_, rest = u.in.take(rest, u.in.left)
 	}
+	if u.in.left == 0 && u.in.has(http2.FlagDataEndStream) {
+		u.forget(u.in.stream())
+	} else if len(part) > 0 {
+		u.add(u.in.stream(), part)
+	}
 	return rest
+}
+
+// begin counts a frame that begins.
+func (u *unfinished) begin(stream uint32, kept int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return
+	}
+	s := u.streams[stream]
+	if s == nil {
+		s = new(arriving)
+		if u.streams == nil {
+			u.streams = make(map[uint32]*arriving)
+		}
+		u.streams[stream] = s
+		u.some.Store(true)
+	}
+	s.part += kept
+	u.hold(kept)
 }
 
 // add adds what has arrived of the messages of a stream.
 func (u *unfinished) add(stream uint32, part []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	kept, m := u.messages[stream], message{}
-	if kept != nil {
-		m = *kept
-	}
-	for len(part) > 0 {
-		if m.left() == 0 {
-			m = message{}
-		}
-		part = m.add(part)
-	}
-	switch {
-	case m.left() == 0:
-		u.forget(stream)
-	case kept == nil:
-		u.keep(stream, m)
-	default:
-		if m.begun.IsZero() {
-			m.begun = time.Now()
-		}
-		u.hold(m.holds() - kept.holds())
-		*kept = m
-	}
-}
-
-// keep has the first part of a message count from now on. It is called with mu held.
-func (u *unfinished) keep(stream uint32, m message) {
-	if u.closed || slices.Contains(u.ended, stream) {
+	s := u.streams[stream]
+	if s == nil { // the connection has ended, or the node has reset the stream
 		return
 	}
-	if u.messages == nil {
-		u.messages = make(map[uint32]*message)
+	completed := false
+	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
+		s.message, completed = message{}, true
 	}
-	m.begun = time.Now()
-	u.messages[stream] = &m
-	u.hold(m.holds())
-	u.some.Store(true)
-	if u.overdue == nil {
-		u.overdue = time.AfterFunc(bodyTimeout, u.look)
-	} else if len(u.messages) == 1 {
-		u.overdue.Reset(bodyTimeout)
+	if !completed {
+		return
+	}
+	s.whole, s.part = s.whole+s.part, 0
+	if s.n > 0 || u.in.left > u.padding { // the frame has the beginning of another one, too
+		s.part = keptBytes(int(s.n) + u.in.left)
+		u.hold(s.part)
 	}
 }
 
-// forget has the message of a stream not count any more. It is called with mu held.
+// forget has what has arrived of a stream not count any more.
 func (u *unfinished) forget(stream uint32) {
-	if m := u.messages[stream]; m != nil {
-		delete(u.messages, stream)
-		u.hold(-m.holds())
-		u.some.Store(len(u.messages) > 0)
+	if !u.some.Load() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s := u.streams[stream]; s != nil {
+		delete(u.streams, stream)
+		u.hold(-s.part - s.whole)
+		u.some.Store(len(u.streams) > 0)
+	}
+}
+
+// answered has the messages of a stream not count any more that have arrived whole.
+func (u *unfinished) answered(stream uint32) {
+	if !u.some.Load() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s := u.streams[stream]; s != nil && s.whole > 0 {
+		u.hold(-s.whole)
+		s.whole = 0
 	}
 }
 
 // hold is called with mu held.
 func (u *unfinished) hold(n int64) {
+	if u.held == 0 {
+		u.since = time.Now()
+	}
 	u.held += n
 	u.budget.used.Add(n)
 }
 
-// sent looks at bytes that the node has sent. What arrives of a stream that it has reset is thrown away by gRPC.
+// sent looks at bytes that the node has sent. Of a stream that it has ended it keeps nothing.
 func (u *unfinished) sent(b []byte) {
 	for len(b) > 0 {
 		if u.out.left > 0 {
@@ -290,53 +367,34 @@ func (u *unfinished) sent(b []byte) {
 			continue
 		}
 		var whole bool
-		if b, whole = u.out.next(b); whole && u.out.is(http2.FrameRSTStream) {
-			u.reset(u.out.stream())
+		if b, whole = u.out.next(b); !whole {
+			return
+		}
+		switch kind := u.out.kind(); {
+		case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && u.out.has(http2.FlagHeadersEndStream):
+			u.forget(u.out.stream())
+		case kind == http2.FrameData:
+			u.answered(u.out.stream())
 		}
 	}
 }
 
-// reset forgets what has arrived of a stream, and ignores what is still to come.
-func (u *unfinished) reset(stream uint32) {
+// holds implements unfinishedHolder.
+func (u *unfinished) holds() (int64, time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.forget(stream)
-	if len(u.ended) < maxEnded {
-		u.ended = append(u.ended, stream)
-		return
-	}
-	u.ended[u.oldest] = stream
-	u.oldest = (u.oldest + 1) % maxEnded
+	return u.held, u.since
 }
 
-// look ends the connection if a message has not arrived in time.
-func (u *unfinished) look() {
-	u.mu.Lock()
-	var oldest time.Time
-	for _, m := range u.messages {
-		if oldest.IsZero() || m.begun.Before(oldest) {
-			oldest = m.begun
-		}
-	}
-	late := !oldest.IsZero() && time.Since(oldest) >= bodyTimeout
-	if !oldest.IsZero() && !late && !u.closed {
-		u.overdue.Reset(time.Until(oldest.Add(bodyTimeout)))
-	}
-	u.mu.Unlock()
-	if late {
-		u.budget.ended.Inc()
-		u.end()
-	}
-}
+// end implements unfinishedHolder.
+func (u *unfinished) end() { u.stop() }
 
 // close forgets all messages: the connection has ended.
 func (u *unfinished) close() {
+	u.budget.remove(u)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.closed, u.messages = true, nil
+	u.closed, u.streams = true, nil
 	u.hold(-u.held)
 	u.some.Store(false)
-	if u.overdue != nil {
-		u.overdue.Stop()
-	}
 }

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
+	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -45,82 +44,105 @@ func mustWrite(t *testing.T, errs ...error) {
 	}
 }
 
-// What has arrived of messages counts until the rest has arrived, the stream or the connection has ended, or the node has reset the stream.
+// What has arrived of messages counts until gRPC keeps it no more: a message that is whole until the stream ends or the node answers, and half a message
+// until one of both ends ends the stream.
 func TestUnfinishedMessagesAreCounted(t *testing.T) {
 	message := lengthPrefixed(100)
+	all, half := keptBytes(len(message)), keptBytes(60)
 	for name, tc := range map[string]struct {
-		write func(in *h2) error
-		reset bool // by the node, after that
-		after func(in *h2) error
-		held  int64 // after write
-		left  int64 // in the end
+		write  func(in *h2) error
+		held   int64               // after that
+		answer func(out *h2) error // of the node
+		after  func(in *h2) error
+		left   int64 // in the end
 	}{
-		"whole":                         {write: func(in *h2) error { return in.WriteData(1, true, message) }},
-		"whole, and the stream goes on": {write: func(in *h2) error { return in.WriteData(1, false, message) }},
-		"two and a half": {
-			write: func(in *h2) error {
-				return in.WriteData(1, false, append(append(message, message...), message[:50]...))
-			},
-			after: func(in *h2) error { return in.WriteData(1, false, message[50:]) },
-			held:  50 + messageOverhead,
+		"whole, and the end": {write: func(in *h2) error { return in.WriteData(1, true, message) }},
+		"whole":              {write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all, left: all},
+		"whole, and an answer": {
+			write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all,
+			answer: func(out *h2) error { return out.WriteData(1, false, message) },
 		},
-		"less than a length": {
-			write: func(in *h2) error { return in.WriteData(1, false, message[:3]) },
-			after: func(in *h2) error { return in.WriteData(1, false, message[3:7]) },
-			held:  3 + messageOverhead, left: 7 + messageOverhead,
+		"whole, and an answer on another stream": {
+			write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all,
+			answer: func(out *h2) error { return out.WriteData(3, false, message) }, left: all,
 		},
-		"padded": {
-			write: func(in *h2) error { return in.WriteDataPadded(1, false, message[:60], make([]byte, 200)) },
-			after: func(in *h2) error { return in.WriteDataPadded(1, false, message[60:], make([]byte, 3)) },
-			held:  60 + messageOverhead,
+		"one and a half, and an answer": {
+			write: func(in *h2) error { return in.WriteData(1, false, append(slices.Clone(message), message[:60]...)) }, held: keptBytes(165) + half,
+			answer: func(out *h2) error { return out.WriteData(1, false, message) }, left: half,
+		},
+		"half, and an answer": {
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
+			answer: func(out *h2) error { return out.WriteData(1, false, message) }, left: half,
 		},
 		"half, and the end": {
-			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) },
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
 			after: func(in *h2) error { return in.WriteData(1, true, nil) },
-			held:  60 + messageOverhead,
+		},
+		"half, and the rest with the end": {
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
+			after: func(in *h2) error { return in.WriteData(1, true, message[60:]) },
 		},
 		"half, and a reset": {
-			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) },
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
 			after: func(in *h2) error { return in.WriteRSTStream(1, http2.ErrCodeCancel) },
-			held:  60 + messageOverhead,
 		},
 		"half, and a reset by the node": {
-			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, reset: true,
-			after: func(in *h2) error { return in.WriteData(1, false, message[60:80]) },
-			held:  60 + messageOverhead,
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
+			answer: func(out *h2) error { return out.WriteRSTStream(1, http2.ErrCodeNo) },
 		},
-		"of another stream": {
-			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) },
-			after: func(in *h2) error { return in.WriteData(3, true, message) },
-			held:  60 + messageOverhead, left: 60 + messageOverhead,
+		"half, and trailers of the node": {
+			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
+			answer: func(out *h2) error {
+				return out.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 9), EndHeaders: true, EndStream: true})
+			},
+		},
+		"padded":          {write: func(in *h2) error { return in.WriteDataPadded(1, false, message[:60], make([]byte, 200)) }, held: keptBytes(261), left: keptBytes(261)},
+		"padded, in full": {write: func(in *h2) error { return in.WriteDataPadded(1, true, message[:60], make([]byte, 200)) }},
+		"one byte a frame": {
+			write: func(in *h2) error {
+				return errors.Join(in.WriteData(1, false, message[:1]), in.WriteData(1, false, message[1:2]))
+			},
+			held: 2 * keptBytes(1), left: 2 * keptBytes(1),
+		},
+		"a frame that is little longer than a buffer": {
+			write: func(in *h2) error { return in.WriteData(1, false, lengthPrefixed(8000)[:4097]) }, held: 96 + 16<<10, left: 96 + 16<<10,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			budget := newUnfinishedBudget(prometheus.NewRegistry())
-			u, in, out := newUnfinished(budget, func() { t.Error("ended") }), newH2(http2.ClientPreface), newH2("")
-			mustWrite(t, in.WriteSettings(), tc.write(in), u.received(in.take()))
-			if got := budget.used.Load(); got != tc.held {
-				t.Errorf("%d bytes are held, want %d", got, tc.held)
-			}
-			if tc.reset {
-				mustWrite(t, out.WriteSettings(), out.WriteRSTStream(1, http2.ErrCodeNo))
-				u.sent(out.take())
-			}
-			if tc.after != nil {
-				mustWrite(t, tc.after(in), u.received(in.take()))
-			}
-			if got := budget.used.Load(); got != tc.left {
-				t.Errorf("%d bytes are held in the end, want %d", got, tc.left)
-			}
-			u.close()
-			if got := budget.used.Load(); got != 0 || u.some.Load() {
-				t.Errorf("%d bytes are held after the connection", got)
+			for _, size := range []int{1, 7, 1 << 20} { // of what is read at once
+				budget := newUnfinishedBudget(prometheus.NewRegistry())
+				u, in, out := newUnfinished(budget, func() { t.Error("ended") }), newH2(http2.ClientPreface), newH2("")
+				receive := func() {
+					for part := range slices.Chunk(in.take(), size) {
+						u.received(part)
+					}
+				}
+				mustWrite(t, in.WriteSettings(), tc.write(in))
+				receive()
+				if got := budget.used.Load(); got != tc.held && size > 7 {
+					t.Errorf("%d bytes are held, want %d", got, tc.held)
+				}
+				if tc.answer != nil {
+					mustWrite(t, out.WriteSettings(), tc.answer(out))
+					u.sent(out.take())
+				}
+				if tc.after != nil {
+					mustWrite(t, tc.after(in))
+					receive()
+				}
+				if got := budget.used.Load(); got < tc.left || got > tc.left && (size > 7 || tc.left == 0) {
+					t.Errorf("%d bytes are held in the end, want %d", got, tc.left)
+				}
+				u.close()
+				if got := budget.used.Load(); got != 0 || u.some.Load() || len(budget.holders) != 0 {
+					t.Errorf("%d bytes are held after the connection", got)
+				}
 			}
 		})
 	}
 }
 
-// The count is that of a reader that keeps every message, however the bytes are cut.
+// However frames are cut and mixed, what is counted is at least what a reader keeps that has every frame, and nothing once all streams have ended.
 func FuzzUnfinishedMessages(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed, 40)
@@ -130,134 +152,117 @@ func FuzzUnfinishedMessages(f *testing.F) {
 		budget := newUnfinishedBudget(prometheus.NewRegistry())
 		u, in, out := newUnfinished(budget, func() {}), newH2(http2.ClientPreface), newH2("")
 		defer u.close()
-		twin, buffers, reset := int64(0), map[uint32][]byte{}, map[uint32]bool{}
-		pending := map[uint32][]byte{} // of each stream, what its client has not sent yet
+		type stream struct {
+			unsent []byte // by the client
+			kept   []byte // by gRPC: after the last whole message that was answered
+		}
+		streams := map[uint32]*stream{}
+		receive := func() {
+			for b := in.take(); len(b) > 0; {
+				n := 1 + rnd.IntN(len(b))
+				u.received(b[:n])
+				b = b[n:]
+			}
+		}
 		for range min(frames, 200) {
-			stream := 1 + 2*rnd.Uint32N(4)
-			switch kind := rnd.IntN(12); {
-			case kind == 0:
+			id := 1 + 2*rnd.Uint32N(4)
+			s := streams[id]
+			if s == nil {
+				s = new(stream)
+				streams[id] = s
+			}
+			switch kind := rnd.IntN(12); kind {
+			case 0:
 				mustWrite(t, in.WritePing(false, [8]byte{}))
-			case kind == 1:
-				mustWrite(t, in.WriteRSTStream(stream, http2.ErrCodeCancel))
-				delete(buffers, stream)
-				delete(pending, stream)
-			case kind == 2 && !reset[stream]:
-				mustWrite(t, out.WriteRSTStream(stream, http2.ErrCodeNo))
-				u.received(in.take()) //nolint:errcheck // it is below the bound
+			case 1:
+				mustWrite(t, in.WriteRSTStream(id, http2.ErrCodeCancel))
+				delete(streams, id)
+			case 2:
+				receive()
+				mustWrite(t, out.WriteData(id, false, lengthPrefixed(10)))
 				u.sent(out.take())
-				delete(buffers, stream)
-				reset[stream] = true
+				for len(s.kept) >= 5 && len(s.kept) >= 5+int(binary.BigEndian.Uint32(s.kept[1:])) {
+					s.kept = s.kept[5+int(binary.BigEndian.Uint32(s.kept[1:])):]
+				}
 			default:
-				for len(pending[stream]) < 300 {
-					pending[stream] = append(pending[stream], lengthPrefixed(rnd.IntN(400))...)
+				for len(s.unsent) < 300 {
+					s.unsent = append(s.unsent, lengthPrefixed(rnd.IntN(400))...)
 				}
-				part, last := pending[stream][:rnd.IntN(300)], kind == 3
-				pending[stream] = pending[stream][len(part):]
+				part, last := s.unsent[:rnd.IntN(300)], kind == 3
+				s.unsent = s.unsent[len(part):]
 				if rnd.IntN(3) == 0 {
-					mustWrite(t, in.WriteDataPadded(stream, last, part, make([]byte, rnd.IntN(256))))
+					mustWrite(t, in.WriteDataPadded(id, last, part, make([]byte, rnd.IntN(256))))
 				} else {
-					mustWrite(t, in.WriteData(stream, last, part))
+					mustWrite(t, in.WriteData(id, last, part))
 				}
-				switch b := slices.Concat(buffers[stream], part); {
-				case last:
-					delete(buffers, stream)
-					delete(pending, stream)
-				case !reset[stream]:
-					for len(b) >= 5 && len(b) >= 5+int(binary.BigEndian.Uint32(b[1:])) {
-						b = b[5+int(binary.BigEndian.Uint32(b[1:])):]
-					}
-					buffers[stream] = b
+				if s.kept = append(s.kept, part...); last {
+					delete(streams, id)
 				}
 			}
 		}
-		for b := in.take(); len(b) > 0; {
-			n := 1 + rnd.IntN(len(b))
-			mustWrite(t, u.received(b[:n]))
-			b = b[n:]
+		receive()
+		least := int64(0)
+		for _, s := range streams {
+			least += int64(len(s.kept))
 		}
-		for _, b := range buffers {
-			if len(b) > 0 {
-				twin += int64(len(b)) + messageOverhead
-			}
+		if got := budget.used.Load(); got < least {
+			t.Errorf("%d bytes are held, want %d", got, least)
 		}
-		if got := budget.used.Load(); got != twin {
-			t.Errorf("%d bytes are held, want %d", got, twin)
+		for id := range streams {
+			mustWrite(t, in.WriteData(id, true, nil))
+		}
+		receive()
+		if got := budget.used.Load(); got != 0 || u.some.Load() {
+			t.Errorf("%d bytes are held of no stream", got)
 		}
 	})
 }
 
-// A connection that holds much is ended once the node holds as much as it may, and one that holds little at twice that.
+// A node that holds too much ends what holds most for longest, and those that hold little never.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
-	budget := newUnfinishedBudget(prometheus.NewRegistry())
-	begin := func(size int) error { // on a connection of its own
-		u, in := newUnfinished(budget, func() {}), newH2(http2.ClientPreface)
-		t.Cleanup(u.close)
-		all := lengthPrefixed(size + 1)
-		for len(all) > 6 {
-			part := all[:min(len(all)-1, 1<<20)]
-			all = all[len(part):]
-			mustWrite(t, in.WriteData(1, false, part))
-		}
-		return u.received(in.take())
-	}
-	for budget.used.Load() <= maxUnfinished-(4<<20) {
-		if err := begin(3 << 20); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var err error
-	for range 3 {
-		err = errors.Join(err, begin(3<<20))
-	}
-	if !errors.Is(err, errUnfinished) {
-		t.Errorf("with %d bytes: %v", budget.used.Load(), err)
-	}
-	for budget.used.Load() < 2*maxUnfinished-(2<<20) {
-		if err := begin(fairUnfinished / 2); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err = nil
-	for range 8 {
-		err = errors.Join(err, begin(fairUnfinished/2))
-	}
-	if !errors.Is(err, errUnfinished) || testutil.ToFloat64(budget.ended) == 0 {
-		t.Errorf("with %d bytes: %v", budget.used.Load(), err)
-	}
-	if most := budget.used.Load(); most > 2*maxUnfinished+(4<<20) {
-		t.Errorf("%d bytes are held", most)
-	}
-}
-
-// A message has ten seconds to arrive, from its first byte.
-func TestUnfinishedMessagesAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
 		budget := newUnfinishedBudget(prometheus.NewRegistry())
-		m := &meteredConn{Conn: here, budget: newUnreadBudget(prometheus.NewRegistry())}
-		m.unfinished = newUnfinished(budget, func() { _ = m.Close() })
-		ended := make(chan error)
-		go func() { _, err := io.Copy(io.Discard, m); ended <- err }()
-		in, message := newH2(http2.ClientPreface), lengthPrefixed(100)
-		write := func(stream uint32, part []byte) {
-			mustWrite(t, in.WriteData(stream, false, part))
-			if _, err := there.Write(in.take()); err != nil {
-				t.Fatal(err)
+		var ended []string
+		begin := func(name string, size int) {
+			var u *unfinished
+			u = newUnfinished(budget, func() {
+				ended = append(ended, name)
+				u.close()
+			})
+			in := newH2(http2.ClientPreface)
+			for all := lengthPrefixed(size)[:size]; len(all) > 0; {
+				part := all[:min(len(all), 16<<10)]
+				all = all[len(part):]
+				mustWrite(t, in.WriteData(1, false, part))
 			}
+			u.received(in.take())
 		}
-		write(1, message[:10])
-		time.Sleep(bodyTimeout - time.Millisecond) // in a bubble
-		write(1, message[10:])
-		began := time.Now()
-		write(3, message[:10])
-		time.Sleep(bodyTimeout / 2)
-		write(3, message[10:20])
-		write(5, message)
-		if err := <-ended; err == nil || time.Since(began) != bodyTimeout {
-			t.Errorf("ended %v after its first byte: %v", time.Since(began), err)
+		for range 100 {
+			begin("little", 10<<10)
 		}
-		if budget.used.Load() != 0 || testutil.ToFloat64(budget.ended) != 1 {
-			t.Errorf("%d bytes are held", budget.used.Load())
+		begin("first", 20<<20)
+		time.Sleep(time.Second) // in a bubble
+		begin("second", 4<<20)
+		if ended != nil {
+			t.Fatalf("ended with room: %v", ended)
+		}
+		time.Sleep(time.Second)
+		begin("third", 8<<20) // it has just begun
+		if !slices.Equal(ended, []string{"first"}) {
+			t.Fatalf("ended: %v, want the first", ended)
+		}
+		time.Sleep(time.Second)
+		for i := range 3 {
+			begin(fmt.Sprint(i), 8<<20)
+		}
+		if !slices.Equal(ended, []string{"first", "third"}) || testutil.ToFloat64(budget.ended) != 2 {
+			t.Errorf("ended: %v, want the third, too", ended)
+		}
+		for range 3000 {
+			begin("little", 10<<10)
+		}
+		if slices.Contains(ended, "little") {
+			t.Error("one that holds little was ended")
 		}
 	})
 }
@@ -267,7 +272,7 @@ func BenchmarkUnfinishedMessages(b *testing.B) {
 	for name, last := range map[string]bool{"unary": true, "stream": false} {
 		b.Run(name, func(b *testing.B) {
 			u, in, out := newUnfinished(newUnfinishedBudget(prometheus.NewRegistry()), func() {}), newH2(http2.ClientPreface), newH2("")
-			_ = u.received(in.take())
+			u.received(in.take())
 			const calls = 300
 			for i := range uint32(calls) {
 				if last {
@@ -283,7 +288,7 @@ func BenchmarkUnfinishedMessages(b *testing.B) {
 			received, sent := in.take(), out.take()
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = u.received(received)
+				u.received(received)
 				u.sent(sent)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/calls, "ns/call")

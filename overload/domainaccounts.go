@@ -44,6 +44,7 @@ type accounts struct {
 	answered atomic.Int64 // work of calls that were answered since the last probe, in perCall parts of a call
 
 	decided float64  // smoothed, calls per second
+	refused float64  // likewise, calls that were refused unread, without their work
 	scratch []demand // for divide
 }
 
@@ -95,7 +96,7 @@ func (a *accounts) reset() {
 		one.callRate, one.workRate, one.asked = 0, 0, 0
 	}
 	a.answered.Store(0)
-	a.decided = 0
+	a.decided, a.refused = 0, 0
 }
 
 // observe brings rates up to date after a probe. It returns the work of calls that were refused unread since the last one, in calls: each
@@ -107,6 +108,7 @@ func (a *accounts) observe(passed time.Duration) (unread float64) {
 	seconds := passed.Seconds()
 	smooth := 1 - math.Exp(-seconds/smoothing.Seconds())
 	a.observeDecided(float64(a.answered.Swap(0))/perCall/seconds, seconds)
+	refusals := 0.0
 	for i := range a.all {
 		one := &a.all[i]
 		calls, work, refused := take(&one.calls), take(&one.work)/perCall, take(&one.unread)
@@ -116,10 +118,12 @@ func (a *accounts) observe(passed time.Duration) (unread float64) {
 		}
 		one.callRate += smooth * (calls/seconds - one.callRate)
 		one.workRate += smooth * (work/seconds - one.workRate)
+		refusals += refused
 		refused *= one.mean()
 		unread += refused
 		one.asked = max(0, one.asked+smooth*((work+refused)/seconds-one.asked))
 	}
+	a.refused += smooth * (refusals/seconds - a.refused)
 	return unread
 }
 
@@ -160,8 +164,8 @@ func (a *accounts) divide(share float64, draining bool) float64 {
 		}
 	}
 	work := share * asked
-	if draining { // what is refused, or in vain, takes time, too, in which the node could decide something
-		work = drainPart * (a.decided + perRefusal*max(0, asked-a.decided))
+	if draining { // refusals take time, too, in which the node could decide something
+		work = drainPart * (a.decided + perRefusal*a.refused)
 	}
 	level, accepted := math.Inf(1), 0.0
 	if draining || share < 1 {

@@ -117,14 +117,14 @@ func TestWorkIsDividedByDomains(t *testing.T) {
 }
 
 // While the queue drains, domains go on that ask for little, and others have one call of 64 accepted. They go on up to half of what the
-// node could decide: what it decides, and a quarter of what it refuses.
+// node could decide: what it decides, and one for four calls that it refuses.
 func TestDomainsGoOnWhileTheQueueDrains(t *testing.T) {
 	for _, tc := range []struct {
 		rates, want []float64
 	}{
 		{[]float64{2000, 40}, []float64{2000 * leastShare, 40}},
 		{[]float64{2000, 400}, []float64{2000 * leastShare, 400 * leastShare}},           // 337 would be its part
-		{[]float64{2000, 300, 100}, []float64{2000 * leastShare, 300 * leastShare, 100}}, // 283 are left for each of the others
+		{[]float64{2000, 400, 100}, []float64{2000 * leastShare, 400 * leastShare, 100}}, // 347 are left for each of the others
 		{[]float64{600}, []float64{600 * leastShare}},
 		{[]float64{400}, []float64{400}},
 	} {
@@ -144,7 +144,8 @@ func TestDomainsGoOnWhileTheQueueDrains(t *testing.T) {
 	}
 }
 
-// A flood of calls that are never answered leaves a domain its part, although the node decides nothing else: what it refuses takes time that it has.
+// A flood of calls that are never answered leaves a domain its part, although the node decides nothing else: refusing them takes time that it has. The
+// work of what it refuses does not count: that takes no time.
 func TestDomainsGoOnDuringCallsInVain(t *testing.T) {
 	a := newTestAccounts(t, nil, "0", "1")
 	flood, other := &asking{domain: "0", rate: 20_000, work: perCall}, &asking{domain: "1", rate: 500, work: perCall}
@@ -152,6 +153,13 @@ func TestDomainsGoOnDuringCallsInVain(t *testing.T) {
 	playAnswering(a, 500, 1, true, 400, flood, other)
 	if got := playAnswering(a, 500, 1, true, 400, flood, other)[1]; got < 495 {
 		t.Errorf("%.0f calls a second of 500 are accepted", got)
+	}
+	batches := &asking{domain: "0", rate: 3000, work: 64 * perCall}
+	a = newTestAccounts(t, nil, "0", "1")
+	play(a, 1, false, 100, batches, other)
+	play(a, 1, true, 400, batches, other)
+	if got, most := a.divide(1, true)*a.all[a.of("0", true)].asked, 3000*64*leastShare+1000; got > most {
+		t.Errorf("%.0f calls a second are accepted while the queue drains, want %.0f at most", got, most)
 	}
 }
 

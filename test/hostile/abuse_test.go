@@ -25,25 +25,32 @@ import (
 // mostMemory is what abuse may add to a node's memory, in MiB, as docs/threats.md says.
 const mostMemory = 256
 
+// mostBusy is the p99 of other callers during abuse that uses up the processors: what clients wait for as a rule.
+const mostBusy = 250 * time.Millisecond
+
 // abuses are ways to abuse a node. Each goes on until ctx ends, and fails if the node lets it have more than it should.
 var abuses = []struct {
 	name string
 	play func(ctx context.Context, t *testing.T, n *process.Node)
+
+	// busy says that the abuse uses up the processors of the machine, as fast as the node reads: then 99 % of other callers' checks are answered
+	// within mostBusy. If it is false, they take three times as long as without the abuse at most.
+	busy bool
 }{
-	{"headers that never end", slowHeaders},
-	{"bodies that never end", slowBodies},
-	{"connections that say nothing", silentConnections},
-	{"idle connections", idleConnections},
-	{"calls that are reset at once", rapidReset},
-	{"endless continuations", continuations},
-	{"pings", pings},
-	{"settings", settings},
-	{"compressed bombs", bombs},
-	{"answers that are not read", unread},
-	{"messages that never end", slowMessages},
-	{"messages of Envoy that never end", slowEnvoyMessages},
-	{"requests of Envoy over HTTP that never end", slowEnvoyBodies},
-	{"strangers at the protocol of nodes", strangers},
+	{"headers that never end", slowHeaders, false},
+	{"bodies that never end", slowBodies, false},
+	{"connections that say nothing", silentConnections, false},
+	{"idle connections", idleConnections, false},
+	{"calls that are reset at once", rapidReset, true},
+	{"endless continuations", continuations, true},
+	{"pings", pings, true},
+	{"settings", settings, true},
+	{"compressed bombs", bombs, true},
+	{"answers that are not read", unread, true},
+	{"messages that never end", slowMessages, false},
+	{"messages of Envoy that never end", slowEnvoyMessages, false},
+	{"requests of Envoy over HTTP that never end", slowEnvoyBodies, true},
+	{"strangers at the protocol of nodes", strangers, false},
 }
 
 // Other callers are answered while a node is abused, their limit is exact, and its memory has a bound. The abuse comes from a process of its own. In the
@@ -79,8 +86,12 @@ func TestAbuse(t *testing.T) {
 			if most > idle+mostMemory {
 				t.Errorf("%d MiB at most, %d before", most, idle)
 			}
-			if form.Full() && meanwhile.p99() > 3*before.p99() {
-				t.Errorf("p99 of others is %v, %v before", meanwhile.p99(), before.p99())
+			most99 := 3 * before.p99()
+			if abuse.busy {
+				most99 = mostBusy
+			}
+			if form.Full() && meanwhile.p99() > most99 {
+				t.Errorf("p99 of others is %v, want %v; %v before", meanwhile.p99(), most99, before.p99())
 			}
 		})
 	}
@@ -335,22 +346,23 @@ func unread(ctx context.Context, t *testing.T, n *process.Node) {
 	wg.Wait()
 }
 
-// slowMessages sends all but one byte of the longest messages, and slowEnvoyMessages of those that an Envoy may send.
+// slowMessages sends all but one byte of the longest messages, and slowEnvoyMessages all of those that an Envoy may send, but not the end of their
+// streams.
 func slowMessages(ctx context.Context, t *testing.T, n *process.Node) {
-	sendHalves(ctx, t, n.GRPC, 4, 1000, "/weir.v1.RateLimiter/CheckRateLimit", 256<<10)
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, "/weir.v1.RateLimiter/CheckRateLimit", 256<<10, 1)
 }
 
 func slowEnvoyMessages(ctx context.Context, t *testing.T, n *process.Node) {
-	sendHalves(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", 4<<20)
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", 4<<20, 0)
 }
 
 func slowEnvoyBodies(ctx context.Context, t *testing.T, n *process.Node) {
 	crowd(ctx, t, 200, n.HTTP, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", 4<<20, text(4<<20-1)), nil)
 }
 
-// sendHalves sends a message of that size without its last byte, on so many connections and streams of each. If the node ends a connection it
-// opens another.
-func sendHalves(ctx context.Context, t *testing.T, address string, conns, streams int, path string, size int) {
+// sendWithoutEnd sends a message of that size without its last bytes and the end of its stream, on so many connections and streams of each. If the
+// node ends a connection it opens another.
+func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, streams int, path string, size, missing int) {
 	var wg sync.WaitGroup
 	for range conns {
 		wg.Go(func() {
@@ -359,7 +371,7 @@ func sendHalves(ctx context.Context, t *testing.T, address string, conns, stream
 				transport.Protocols.SetUnencryptedHTTP2(true)
 				var calls sync.WaitGroup
 				for range streams {
-					calls.Go(func() { sendHalf(ctx, transport, address, path, size) })
+					calls.Go(func() { callWithoutEnd(ctx, transport, address, path, size, missing) })
 				}
 				calls.Wait() // the node has ended the connection, or it is over
 				transport.CloseIdleConnections()
@@ -369,9 +381,9 @@ func sendHalves(ctx context.Context, t *testing.T, address string, conns, stream
 	wg.Wait()
 }
 
-// sendHalf returns when the call has ended.
-func sendHalf(ctx context.Context, transport http.RoundTripper, address, path string, size int) {
-	message := io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{0}, uint32(size))), strings.NewReader(text(size-1)), untilDone{ctx})
+// callWithoutEnd returns when the call has ended.
+func callWithoutEnd(ctx context.Context, transport http.RoundTripper, address, path string, size, missing int) {
+	message := io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{0}, uint32(size))), strings.NewReader(text(size-missing)), untilDone{ctx})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, message)
 	if err != nil {
 		return
