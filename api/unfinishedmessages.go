@@ -104,9 +104,10 @@ type unfinished struct {
 	stop   func() // ends the connection
 
 	in, out frameScanner
-	padding int  // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
-	skip    bool // the frame that is being read says nothing of messages
-	control int  // frames by which the client has controlled the connection, since the last look
+	padding int       // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
+	skip    bool      // the frame that is being read says nothing of messages
+	now     time.Time // when what is being looked at was received; zero if that was not needed yet
+	control int       // frames by which the client has controlled the connection, since the last look
 
 	some atomic.Bool // whether there are streams
 
@@ -211,6 +212,7 @@ func newUnfinished(budget *unfinishedBudget, end func()) *unfinished {
 
 // received looks at bytes that the client has sent.
 func (u *unfinished) received(b []byte) {
+	u.now = time.Time{}
 	for len(b) > 0 {
 		if u.in.left > 0 {
 			b = u.payload(b)
@@ -218,7 +220,7 @@ func (u *unfinished) received(b []byte) {
 		}
 		var whole bool
 		if b, whole = u.in.next(b); whole {
-			u.frame(len(b))
+			b = u.frame(b)
 		}
 	}
 	if u.some.Load() && u.budget.used.Load() > maxUnfinished {
@@ -227,35 +229,32 @@ func (u *unfinished) received(b []byte) {
 	}
 }
 
-// frame sees the header of a frame that the client has sent. So many bytes of what comes behind it are here.
-func (u *unfinished) frame(here int) {
+// frame sees the header of a frame that the client has sent, and of what comes behind it the payload, if all of that is here. It returns what
+// comes after that.
+func (u *unfinished) frame(b []byte) (rest []byte) {
 	if isControl(u.in.kind()) {
 		u.control++
 	}
-	u.padding = 0
-	u.skip = true
+	u.padding, u.skip = 0, true
+	here := u.in.left <= len(b)
 	ends := u.in.has(http2.FlagDataEndStream) // that of HEADERS is the same
-	switch u.in.kind() {
-	case http2.FrameRSTStream:
+	switch kind := u.in.kind(); {
+	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here: // HEADERS are trailers then
 		u.forget(u.in.stream())
-	case http2.FrameHeaders: // trailers
-		if ends {
-			u.forget(u.in.stream())
-		}
-	case http2.FrameData:
-		if ends && u.in.left <= here || u.in.left == 0 { // nothing more is to come of the frame
-			if ends {
-				u.forget(u.in.stream())
-			}
-			return
-		}
+	case kind != http2.FrameData, u.in.left == 0:
+	case here && !u.in.has(http2.FlagDataPadded):
+		kept := keptBytes(u.in.left)
+		b, rest = u.in.take(b, u.in.left)
+		u.add(u.in.stream(), kept, b)
+		return rest
+	default:
 		u.skip = false
 		if u.in.has(http2.FlagDataPadded) {
 			u.padding = -1
 		}
-		u.begin(u.in.stream(), keptBytes(u.in.left))
-	default:
+		u.add(u.in.stream(), keptBytes(u.in.left), nil)
 	}
+	return b
 }
 
 // payload sees a part of a frame that the client has sent, and returns what comes after it.
@@ -276,20 +275,20 @@ func (u *unfinished) payload(b []byte) (rest []byte) {
 	if u.in.left == 0 && u.in.has(http2.FlagDataEndStream) {
 		u.forget(u.in.stream())
 	} else if len(part) > 0 {
-		u.add(u.in.stream(), part)
+		u.add(u.in.stream(), 0, part)
 	}
 	return rest
 }
 
-// begin counts a frame that begins.
-func (u *unfinished) begin(stream uint32, kept int64) {
+// add adds what has arrived of the messages of a stream, and what gRPC keeps of a frame that begins with it.
+func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.closed {
-		return
-	}
 	s := u.streams[stream]
-	if s == nil {
+	switch {
+	case u.closed || s == nil && kept == 0: // the node has reset the stream
+		return
+	case s == nil:
 		s = new(arriving)
 		if u.streams == nil {
 			u.streams = make(map[uint32]*arriving)
@@ -299,16 +298,6 @@ func (u *unfinished) begin(stream uint32, kept int64) {
 	}
 	s.part += kept
 	u.hold(kept)
-}
-
-// add adds what has arrived of the messages of a stream.
-func (u *unfinished) add(stream uint32, part []byte) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	s := u.streams[stream]
-	if s == nil { // the connection has ended, or the node has reset the stream
-		return
-	}
 	completed := false
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
 		s.message, completed = message{}, true
@@ -350,10 +339,13 @@ func (u *unfinished) answered(stream uint32) {
 	}
 }
 
-// hold is called with mu held.
+// hold is called with mu held. Only received has more held.
 func (u *unfinished) hold(n int64) {
-	if u.held == 0 {
-		u.since = time.Now()
+	if u.held == 0 && n > 0 {
+		if u.now.IsZero() {
+			u.now = time.Now()
+		}
+		u.since = u.now
 	}
 	u.held += n
 	u.budget.used.Add(n)
