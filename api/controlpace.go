@@ -22,7 +22,7 @@ func isControl(kind http2.FrameType) bool {
 	}
 }
 
-// wait waits until so many more frames are due, for maxControlWait at most.
+// wait waits until that number of further frames is due, for maxControlWait at most.
 func (p *controlPace) wait(frames int) {
 	if frames == 0 {
 		return

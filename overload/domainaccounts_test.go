@@ -38,7 +38,7 @@ func play(a *accounts, share float64, draining bool, steps int, domains ...*aski
 	return playAnswering(a, 1000, share, draining, steps, domains...)
 }
 
-// playAnswering is play by a node that answers so many calls a second.
+// playAnswering is play by a node that answers that number of calls a second.
 func playAnswering(a *accounts, answered, share float64, draining bool, steps int, domains ...*asking) (each []float64) {
 	for _, d := range domains {
 		d.accepted, d.unread, d.refused = 0, 0, 0

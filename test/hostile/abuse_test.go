@@ -360,7 +360,7 @@ func slowEnvoyBodies(ctx context.Context, t *testing.T, n *process.Node) {
 	crowd(ctx, t, 200, n.HTTP, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", 4<<20, text(4<<20-1)), nil)
 }
 
-// sendWithoutEnd sends a message of that size without its last bytes and the end of its stream, on so many connections and streams of each. If the
+// sendWithoutEnd sends messages of that size without their last bytes and the ends of their streams: one on each stream of each connection. If the
 // node ends a connection it opens another.
 func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, streams int, path string, size, missing int) {
 	var wg sync.WaitGroup
