@@ -52,8 +52,12 @@ const (
 	// MaxMessage is the most bytes of a gRPC message or of an HTTP body, except where envoy.MaxMessage or maxApply
 	// applies.
 	MaxMessage = 256 << 10
-	maxHeader  = 16 << 10 // bytes of all HTTP headers
-	maxEcho    = 512      // bytes after which what is said of a change ends
+
+	// StreamWindow is how many bytes of messages a client may send ahead on one gRPC call, before the node has read them: the least that HTTP/2 and
+	// gRPC permit.
+	StreamWindow = 64 << 10
+	maxHeader    = 16 << 10 // bytes of all HTTP headers
+	maxEcho      = 512      // bytes after which what is said of a change ends
 
 	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, in addition to its own attributes
 	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if they could not wait

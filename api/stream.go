@@ -169,8 +169,8 @@ func (s *stream) work() {
 				return
 			}
 			s.begin()
-			if answer, ok := s.check(m); ok {
-				s.send(answer)
+			if a, ok := s.check(m); ok {
+				s.send(a)
 			}
 			s.end()
 		case <-s.unread:
@@ -203,15 +203,19 @@ func (s *stream) end() {
 }
 
 // send sends an answer. If that fails the call has ended, and so has reading.
-func (s *stream) send(m wire.Encoded) {
+func (s *stream) send(a streamAnswer) {
 	s.sending <- struct{}{}
 	defer func() { <-s.sending }()
-	_ = s.grpc.SendMsg(m)
+	err := s.grpc.SendMsg(a.Encoded)
+	// gRPC forgets the buffer of an answer that it takes while the client resets the stream.
+	if err == nil && s.grpc.Context().Err() != nil && a.unread != nil {
+		a.unread.end()
+	}
 }
 
 // check answers one message, which it frees. It is false if there is no room for the answer,
 // and the stream ends.
-func (s *stream) check(m received) (wire.Encoded, bool) {
+func (s *stream) check(m received) (streamAnswer, bool) {
 	start := time.Now()
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
@@ -238,13 +242,13 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 		w.Observe(s.duration.stream)
 	}
 	if s.conn == nil {
-		return wire.CopyEncoded(w.out), true
+		return streamAnswer{Encoded: wire.CopyEncoded(w.out)}, true
 	}
-	answer, ok := s.conn.encode(w.out, m.reserved)
+	a, ok := s.conn.encode(w.out, m.reserved)
 	if !ok {
 		s.endUnread()
 	}
-	return answer, ok
+	return a, ok
 }
 
 // checkWithin decides the requests of w.list within the timeout, which may be nil.

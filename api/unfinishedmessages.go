@@ -122,6 +122,7 @@ type unfinished struct {
 type arriving struct {
 	message
 	part, whole int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
+	sent        int64 // bytes of these whole messages
 }
 
 // message is one that arrives: a byte, its length in four bytes, and the rest (gRPC over HTTP2, Length-Prefixed-Message).
@@ -298,14 +299,22 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 	s.part += kept
 	u.hold(kept)
-	completed := false
+	last := int64(0)
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
-		s.message, completed = message{}, true
+		last = s.n
+		s.sent += last
+		s.message = message{}
 	}
-	if !completed {
+	if last == 0 {
 		return
 	}
 	s.whole, s.part = s.whole+s.part, 0
+	// A client may send no more than its window, and to the end of the message that the node waits for: the node has read what was before that.
+	if most := StreamWindow + last; s.sent > most {
+		read := s.whole - s.whole*most/s.sent
+		s.whole, s.sent = s.whole-read, most
+		u.hold(-read)
+	}
 	if s.n > 0 || u.in.left > u.padding { // the frame has the beginning of another one, too
 		s.part = keptBytes(int(s.n) + u.in.left)
 		u.hold(s.part)
@@ -335,7 +344,7 @@ func (u *unfinished) answered(stream uint32) {
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil && s.whole > 0 {
 		u.hold(-s.whole)
-		s.whole = 0
+		s.whole, s.sent = 0, 0
 	}
 }
 

@@ -96,6 +96,15 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 				return out.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 9), EndHeaders: true, EndStream: true})
 			},
 		},
+		"more than a window": {
+			write: func(in *h2) (err error) {
+				for range 100 {
+					err = errors.Join(err, in.WriteData(1, false, lengthPrefixed(16<<10-5)))
+				}
+				return err
+			},
+			held: 5 * keptBytes(16<<10), left: 5 * keptBytes(16<<10),
+		},
 		"padded":          {write: func(in *h2) error { return in.WriteDataPadded(1, false, message[:60], make([]byte, 200)) }, held: keptBytes(261), left: keptBytes(261)},
 		"padded, in full": {write: func(in *h2) error { return in.WriteDataPadded(1, true, message[:60], make([]byte, 200)) }},
 		"one byte a frame": {

@@ -94,8 +94,7 @@ type meteredInfo struct {
 // Unwrap returns what secures the connection.
 func (i meteredInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
-// meteredConn is a connection that knows what it holds of unread answers and unfinished messages, and its domains. It is the
-// mem.BufferPool of these answers, which gRPC gives them back to.
+// meteredConn is a connection that knows what it holds of unread answers and unfinished messages, and its domains.
 type meteredConn struct {
 	net.Conn
 	budget     *unreadBudget
@@ -174,18 +173,49 @@ func (m *meteredConn) refuse() {
 	m.budget.reclaimLater()
 }
 
-// encode returns a message of a copy of b, held until it is read in the place of what was
+// encode returns an answer of a copy of b, held until it is read in the place of what was
 // reserved for it. It is false if there is no room by far; the stream must end then.
-func (m *meteredConn) encode(b []byte, reserved int64) (wire.Encoded, bool) {
+func (m *meteredConn) encode(b []byte, reserved int64) (streamAnswer, bool) {
 	// Smaller buffers are not given back to any pool.
 	buffer := mem.DefaultBufferPool().Get(max(len(b), minMetered))
-	if !m.hold(int64(cap(*buffer))-reserved, true) {
+	size := int64(cap(*buffer))
+	if !m.hold(size-reserved, true) {
 		mem.DefaultBufferPool().Put(buffer)
 		m.release(reserved)
-		return wire.Encoded{}, false
+		return streamAnswer{}, false
 	}
 	*buffer = (*buffer)[:copy(*buffer, b)]
-	return wire.Encoded{Buffer: mem.NewBuffer(buffer, m)}, true
+	held := &unreadAnswer{conn: m, size: size}
+	return streamAnswer{wire.Encoded{Buffer: mem.NewBuffer(buffer, held)}, held}, true
+}
+
+// streamAnswer is a message to the client.
+type streamAnswer struct {
+	wire.Encoded
+	unread *unreadAnswer // nil if it has no bound
+}
+
+// unreadAnswer is an answer that counts until it is read. It is the mem.BufferPool of its buffer, which gRPC gives back to it.
+type unreadAnswer struct {
+	conn *meteredConn
+	size int64
+	over atomic.Bool
+}
+
+// Get implements mem.BufferPool.
+func (a *unreadAnswer) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+// Put implements mem.BufferPool: the answer was read, or will never be.
+func (a *unreadAnswer) Put(buffer *[]byte) {
+	a.end()
+	mem.DefaultBufferPool().Put(buffer)
+}
+
+// end has the answer not count any more.
+func (a *unreadAnswer) end() {
+	if !a.over.Swap(true) {
+		a.conn.release(a.size)
+	}
 }
 
 // minMetered is the least size that makes gRPC give a buffer back.
@@ -226,15 +256,6 @@ func (m *meteredConn) release(n int64) {
 	if m.budget.waiting.Load() > 0 {
 		m.budget.signalRoom()
 	}
-}
-
-// Get implements mem.BufferPool.
-func (m *meteredConn) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
-
-// Put implements mem.BufferPool: an answer was read, or will never be.
-func (m *meteredConn) Put(buffer *[]byte) {
-	m.release(int64(cap(*buffer)))
-	mem.DefaultBufferPool().Put(buffer)
 }
 
 // isStuck reports whether nothing was read for unreadPatience of what streams have left that

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,7 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/api/internal/wire"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -115,4 +121,40 @@ func TestUnreadStreams(t *testing.T) {
 		}
 		senders.Wait()
 	})
+}
+
+// An answer that gRPC takes while the client resets the stream, and then forgets, does not count for as long as the connection lasts.
+func TestResetStreamsAreNotUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, checkRules)
+		conn := f.meteredConn(t)
+		ctx, reset := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: meteredInfo{conn: conn}}))
+		server := &fakeServer{ctx: ctx, messages: make(chan wire.Encoded), answers: make(chan wire.Encoded)}
+		s, end := newStream(f.Limiter, server), make(chan error)
+		go func() { end <- s.run() }()
+		server.messages <- wire.CopyEncoded(nil)
+		synctest.Wait()
+		if got := f.unread.used.Load(); got < minMetered {
+			t.Errorf("%d bytes are unread of an answer that is being sent", got)
+		}
+		reset()
+		<-server.answers // is not freed
+		close(server.messages)
+		<-end
+		if got := f.unread.used.Load(); got != 0 {
+			t.Errorf("%d bytes are unread of a stream that is reset", got)
+		}
+	})
+}
+
+// meteredConn returns a connection that nothing is read from.
+func (f *fixture) meteredConn(t *testing.T) *meteredConn {
+	t.Helper()
+	near, far := net.Pipe()
+	conn, _, err := f.Limiter.Credentials(insecure.NewCredentials()).ServerHandshake(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = conn.Close(), far.Close() })
+	return conn.(*meteredConn)
 }

@@ -47,6 +47,7 @@ const (
 	maxGRPCConnections = 16 << 10
 	maxHTTPConnections = 4 << 10
 	maxAdminConns      = 256             // people and scrapers
+	connWindow         = 1 << 20         // bytes that a client may send ahead on one gRPC connection
 	maxStreams         = 4 << 10         // calls under way on one gRPC connection
 	maxGRPCHeader      = 128 << 10       // an Envoy may hand on header fields of its clients, of 60 KiB by default
 	handshakeTimeout   = time.Second     // also what a silent connection can hold up a stop
@@ -404,6 +405,7 @@ func newGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 		grpc.ForceServerCodecV2(api.Codec()),
 		grpc.MaxRecvMsgSize(envoy.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(api.StreamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(maxGRPCHeader),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: pingSilent, Timeout: pongTimeout}),
