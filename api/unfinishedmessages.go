@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/net/http2"
+
+	"github.com/weirlimit/weir/api/envoy"
+	"github.com/weirlimit/weir/api/internal/wire"
 )
 
 // This file bounds the memory of messages that clients have begun to send over gRPC; unfinishedbodies.go does so for HTTP. gRPC keeps
@@ -125,10 +128,12 @@ type arriving struct {
 	sent        int64 // bytes of these whole messages
 }
 
-// message is one that arrives: a byte, its length in four bytes, and the rest (gRPC over HTTP2, Length-Prefixed-Message).
+// message is one that arrives: a byte that says whether it is compressed, its length in four bytes, and the rest (gRPC over HTTP2,
+// Length-Prefixed-Message).
 type message struct {
 	head [5]byte
-	n    int64 // bytes that have arrived, with the head
+	tail [4]byte // what has arrived last, if it is compressed
+	n    int64   // bytes that have arrived, with the head
 }
 
 // add adds what has arrived, and returns what belongs to the next message.
@@ -143,7 +148,27 @@ func (m *message) add(b []byte) (rest []byte) {
 	}
 	n := min(int64(len(b)), m.left())
 	m.n += n
+	if m.head[0] != 0 {
+		m.addTail(b[:n])
+	}
 	return b[n:]
+}
+
+func (m *message) addTail(b []byte) {
+	if len(b) >= len(m.tail) {
+		m.tail = [4]byte(b[len(b)-len(m.tail):])
+		return
+	}
+	copy(m.tail[:], m.tail[len(b):])
+	copy(m.tail[len(m.tail)-len(b):], b)
+}
+
+// unpacked is what gRPC keeps of a whole message in addition to what has arrived, if it is compressed.
+func (m *message) unpacked() int64 {
+	if m.head[0] == 0 {
+		return 0
+	}
+	return min(wire.UnpackedSize(m.tail), envoy.MaxMessage)
 }
 
 // left is how many bytes are still to come.
@@ -299,16 +324,18 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 	s.part += kept
 	u.hold(kept)
-	last := int64(0)
+	last, unpacked := int64(0), int64(0)
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
 		last = s.n
 		s.sent += last
+		unpacked += s.unpacked()
 		s.message = message{}
 	}
 	if last == 0 {
 		return
 	}
-	s.whole, s.part = s.whole+s.part, 0
+	u.hold(unpacked)
+	s.whole, s.part = s.whole+s.part+unpacked, 0
 	// A client may send no more than its window, and to the end of the message that the node waits for: the node has read what was before that.
 	if most := StreamWindow + last; s.sent > most {
 		read := s.whole - s.whole*most/s.sent

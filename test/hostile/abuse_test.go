@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +48,7 @@ var abuses = []struct {
 	{"answers that are not read", unread, true},
 	{"messages that never end", slowMessages, false},
 	{"messages of Envoy that never end", slowEnvoyMessages, false},
+	{"compressed messages of streams that never end", packedMessages, true},
 	{"requests of Envoy over HTTP that never end", slowEnvoyBodies, true},
 	{"strangers at the protocol of nodes", strangers, false},
 }
@@ -296,18 +296,23 @@ func settings(ctx context.Context, t *testing.T, n *process.Node) {
 	})
 }
 
-// bombs sends messages that are 200 KB and would be 200 MB.
-func bombs(ctx context.Context, t *testing.T, n *process.Node) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	if _, err := w.Write(make([]byte, 200<<20)); err != nil {
+// packed returns a compressed message.
+func packed(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	message := binary.BigEndian.AppendUint32([]byte{1}, uint32(packed.Len()))
-	message = append(message, packed.Bytes()...)
+	return append(binary.BigEndian.AppendUint32([]byte{1}, uint32(b.Len())), b.Bytes()...)
+}
+
+// bombs sends messages that are 200 KB and would be 200 MB.
+func bombs(ctx context.Context, t *testing.T, n *process.Node) {
+	message := packed(t, make([]byte, 200<<20))
 	flood(ctx, t, n, func(c *rawConn, turn uint32) error {
 		id := 2*turn + 1
 		header := http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}), EndHeaders: true}
@@ -349,20 +354,31 @@ func unread(ctx context.Context, t *testing.T, n *process.Node) {
 // slowMessages sends all but one byte of the longest messages, and slowEnvoyMessages all of those that an Envoy may send, but not the end of their
 // streams.
 func slowMessages(ctx context.Context, t *testing.T, n *process.Node) {
-	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, "/weir.v1.RateLimiter/CheckRateLimit", 256<<10, 1)
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, "/weir.v1.RateLimiter/CheckRateLimit", unpacked(256<<10, 1))
 }
 
 func slowEnvoyMessages(ctx context.Context, t *testing.T, n *process.Node) {
-	sendWithoutEnd(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", 4<<20, 0)
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", unpacked(4<<20, 0))
+}
+
+// packedMessages sends the longest messages that an Envoy may send, compressed to 4 KB, but not the end of their streams.
+func packedMessages(ctx context.Context, t *testing.T, n *process.Node) {
+	message := packed(t, make([]byte, 4<<20))
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", message)
 }
 
 func slowEnvoyBodies(ctx context.Context, t *testing.T, n *process.Node) {
 	crowd(ctx, t, 200, n.HTTP, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", 4<<20, text(4<<20-1)), nil)
 }
 
-// sendWithoutEnd sends messages of that size without their last bytes and the ends of their streams: one on each stream of each connection. If the
-// node ends a connection it opens another.
-func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, streams int, path string, size, missing int) {
+// unpacked returns a message of that size without its last bytes.
+func unpacked(size, missing int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), text(size-missing)...)
+}
+
+// sendWithoutEnd sends a message without the end of its stream, on each of that number of streams of each connection. If the node ends a connection it
+// opens another.
+func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, streams int, path string, message []byte) {
 	var wg sync.WaitGroup
 	for range conns {
 		wg.Go(func() {
@@ -371,7 +387,7 @@ func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, st
 				transport.Protocols.SetUnencryptedHTTP2(true)
 				var calls sync.WaitGroup
 				for range streams {
-					calls.Go(func() { callWithoutEnd(ctx, transport, address, path, size, missing) })
+					calls.Go(func() { callWithoutEnd(ctx, transport, address, path, message) })
 				}
 				calls.Wait() // the node has ended the connection, or it is over
 				transport.CloseIdleConnections()
@@ -382,13 +398,14 @@ func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, st
 }
 
 // callWithoutEnd returns when the call has ended.
-func callWithoutEnd(ctx context.Context, transport http.RoundTripper, address, path string, size, missing int) {
-	message := io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{0}, uint32(size))), strings.NewReader(text(size-missing)), untilDone{ctx})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, message)
+func callWithoutEnd(ctx context.Context, transport http.RoundTripper, address, path string, message []byte) {
+	body := io.MultiReader(bytes.NewReader(message), untilDone{ctx})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, body)
 	if err != nil {
 		return
 	}
 	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Grpc-Encoding", "gzip") // of messages that say that they are compressed
 	req.Header.Set("Te", "trailers")
 	if resp, err := transport.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
