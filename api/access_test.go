@@ -22,6 +22,7 @@ import (
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/internal/access"
 
@@ -403,7 +404,7 @@ func TestExpiredCertificate(t *testing.T) {
 		}
 		r.ProtoMajor, r.Header = 2, http.Header{"Content-Type": {"application/grpc"}}
 		server := &http.Server{}
-		addGRPC(server, grpc.NewServer(), a)
+		addGRPC(server, grpc.NewServer(), a, newUnfinishedBudget(prometheus.NewRegistry()))
 		w = httptest.NewRecorder()
 		server.Handler.ServeHTTP(w, r)
 		if refused := w.Header().Get("Grpc-Message") == errExpired.Reason; refused != (want == http.StatusUnauthorized) {

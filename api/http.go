@@ -73,7 +73,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http
 		ConnContext:       connContext,
 	}
 	if cfg.GRPC != nil {
-		addGRPC(server, cfg.GRPC, cfg.Permits)
+		addGRPC(server, cfg.GRPC, cfg.Permits, l.unfinished)
 	}
 	return server, nil
 }

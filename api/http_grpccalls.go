@@ -11,14 +11,17 @@ import (
 	"github.com/weirlimit/weir/internal/access"
 )
 
+// grpcPart is how many bytes gRPC reserves for what it reads from a body at once.
+const grpcPart = 16 << 10
+
 // isGRPC reports whether a request over HTTP is a gRPC call.
 func isGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
 // addGRPC has calls answer the gRPC calls to server that permits admits. A call takes more time than on a port of
-// gRPC alone.
-func addGRPC(server *http.Server, calls *grpc.Server, permits *Access) {
+// gRPC alone. What its client sends counts in budget until the call has ended, as gRPC reads ahead of what it needs.
+func addGRPC(server *http.Server, calls *grpc.Server, permits *Access, budget *unfinishedBudget) {
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(true)
@@ -39,7 +42,9 @@ func addGRPC(server *http.Server, calls *grpc.Server, permits *Access) {
 			return
 		}
 		endless(w) // calls have deadlines of their own
-		calls.ServeHTTP(w, r.WithContext(ctx))
+		r = r.WithContext(ctx)
+		defer countBody(budget, w, r, keptBytes(grpcPart)).release()
+		calls.ServeHTTP(w, r)
 	})
 }
 

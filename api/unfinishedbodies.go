@@ -15,13 +15,18 @@ import (
 func countedBodies(budget *unfinishedBudget, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !strings.HasPrefix(r.URL.Path, "/ui/") {
-			body := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), since: time.Now()}
-			budget.add(body)
-			defer body.release()
-			r.Body = body
+			defer countBody(budget, w, r, 0).release()
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// countBody has the body of r count until it is released: each part that is read as at least that number of bytes.
+func countBody(budget *unfinishedBudget, w http.ResponseWriter, r *http.Request, least int64) *countedBody {
+	b := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), least: least, since: time.Now()}
+	budget.add(b)
+	r.Body = b
+	return b
 }
 
 // countedBody is a body that is being read.
@@ -29,6 +34,7 @@ type countedBody struct {
 	io.ReadCloser
 	budget *unfinishedBudget
 	answer *http.ResponseController
+	least  int64 // bytes that are kept of what is read at once
 	since  time.Time
 
 	mu    sync.Mutex
@@ -40,7 +46,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.budget.relieve(b.hold(int64(n)))
+		b.budget.relieve(b.hold(max(int64(n), b.least)))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,14 @@
 package node
 
 import (
+	"context"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -63,6 +67,59 @@ func TestAdminPort(t *testing.T) {
 	if resp, err := http.Get("http://" + info.Admin + "/healthz"); err == nil {
 		_ = resp.Body.Close()
 		t.Error("the admin port is served after the end")
+	}
+}
+
+// What a client sends over gRPC at the admin port ahead of what the node needs has a bound. Then the call ends, with a reason.
+func TestAdminPortHoldsLittle(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	opts.Admin = "127.0.0.1:0"
+	info, stop, ended := start(t, opts)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithCancel(t.Context())
+	const calls, size = 12, 4 << 20 // more than 32 MiB
+	messages := make(chan string, calls)
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			body, write := io.Pipe()
+			defer write.Close()
+			go func() { _, _ = write.Write(append(binary.BigEndian.AppendUint32([]byte{0}, size), make([]byte, size-1)...)) }()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+info.Admin+"/weir.v1.Cluster/DrainNode", body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", "application/grpc")
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				return // it is over
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err == nil { // trailers come after it
+				messages <- resp.Trailer.Get("Grpc-Message")
+			}
+			_ = resp.Body.Close()
+		})
+	}
+	select {
+	case message := <-messages:
+		if !strings.Contains(message, "too many requests have begun to arrive") {
+			t.Errorf("a call ended with %q", message)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no call ends")
+	}
+	cancel()
+	all.Wait()
+	if _, metrics := get(t, "http://"+info.Admin+"/metrics"); !strings.Contains(metrics, "\nweir_unfinished_ended_total ") || strings.Contains(metrics, "\nweir_unfinished_ended_total 0\n") {
+		t.Error("the metrics do not say that a call has ended")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
