@@ -8,13 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,10 +40,12 @@ type bound struct {
 	ask        func(t *testing.T, target *target, size int) (answer string)
 }
 
-// target is a node with clients.
+// target is a node with clients, and the nodes that have ports which it has not.
 type target struct {
 	*process.Node
-	conn *grpc.ClientConn
+	conn    *grpc.ClientConn
+	admin   *process.Node // has an admin port and one for profiles
+	secured *secured
 }
 
 // bounds are the rows by their tables.
@@ -69,39 +71,90 @@ var bounds = []struct {
 		{"Limits that apply to a request", "1,024", "`INVALID_ARGUMENT`", "rules: 1025 limits apply to the request, more than 1024", 1024, limits},
 		{"Limits that apply to a batch", "16,384", "`INVALID_ARGUMENT`", "16385 limits apply up to here, more than 16384 for a batch", 16384, limits},
 		{"Descriptors of a request of Envoy", "4,096", "`OVER_LIMIT`", "", 4096, descriptors},
+		{"Limits that apply to a request of Envoy", "8,192", "`OVER_LIMIT`", "", 8192, envoyLimits},
+		{"Hits of a request of Envoy", "2,147,483,648", "`OVER_LIMIT`", "", 1 << 31, envoyHits},
 		{"Bytes of a request of Envoy", "4,194,304", "`RESOURCE_EXHAUSTED`", "4194304", 4194304, envoyBytes},
 		{"Calls under way on a gRPC connection", "4,096", "waits until one ends", "", 4096, streams},
 		{"Bytes of a gRPC call's header fields, as HTTP/2 counts them", "131,072", "`FRAME_SIZE_ERROR`", "", 128 << 10, grpcHeader},
 	}},
 	{"HTTP", []bound{
 		{"Bytes of a body", "262,144", "`413`", "", 262144, func(t *testing.T, target *target, n int) string {
-			return post(t, target, "/v1/check", `{"identifier_type":"user","identifier":"a"`+strings.Repeat(" ", n-43)+"}")
+			body := `{"identifier_type":"user","identifier":"a"` + strings.Repeat(" ", n-43) + "}"
+			answer := overAllHTTP(t, target, "/v1/check", body, forChecks)
+			if got := overAllHTTP(t, target, "/v1/status", body, everyWay); got != answer {
+				t.Errorf("a status: %.300s, a check %.300s", got, answer)
+			}
+			return answer
+		}},
+		{"Bytes of a body of `/json`", "4,194,304", "`400`", "body: more than 4194304 bytes", 4 << 20, func(t *testing.T, target *target, n int) string {
+			body := `{"domain":"default","descriptors":[{"entries":[{"key":"user","value":"a"}]}]`
+			return overAllHTTP(t, target, "/json", body+strings.Repeat(" ", n-len(body)-1)+"}", forChecks)
 		}},
 		{"Bytes of the path that `/auth` is asked about", "4,096", "`400`", "4097 bytes are more than 4096", 4096, func(t *testing.T, target *target, n int) string {
 			return get(t, target, "/auth", http.Header{"X-Original-Uri": {"/" + text(n-1)}})
 		}},
 		{"Bytes of all header fields", "20,480", "`431`", "", 20480, header},
+		{"Bytes of all header fields over HTTP/2, as it counts them", "16,704", "`431`", "", 16704, http2Header},
+		{"Calls under way on a connection over HTTP/2", "250", "waits until one ends", "", 250, http2Calls},
 		{"Bytes of a file of rules", "5,242,880", "`413`", "", 5 << 20, func(t *testing.T, target *target, n int) string {
 			body := `{"rules":"domain: default\nrules: []","prune":true,"dry_run":true`
-			return post(t, target, "/v1/rules:apply", body+strings.Repeat(" ", n-len(body)-1)+"}")
+			return overAllHTTP(t, target, "/v1/rules:apply", body+strings.Repeat(" ", n-len(body)-1)+"}", forChanges)
 		}},
-		{"Rules of a page", "1,000", "`400`", "page_size: 1001 is not between 0 and 1000", 1000, func(t *testing.T, target *target, n int) string {
-			return get(t, target, fmt.Sprint("/v1/rules?page_size=", n), nil)
+		{"Files of rules that are received at once", "4", "`503`", "4 requests of this kind are under way", 4, func(t *testing.T, target *target, n int) string {
+			return unfinished(t, target, "/v1/rules:apply", "application/json", `{"rules":"`, `{"rules":"domain: default\nrules: []","dry_run":true}`, n)
 		}},
-		{"Bytes of a rule's id", "128", "`400`", "has 129 bytes, not 1 to 128", 128, func(t *testing.T, target *target, n int) string {
-			rule := fmt.Sprintf(`{"domain":"ids","id":%q,"endpoint":"/ids","identifier_type":"user","limit":1,"window_seconds":60}`, text(n))
-			return post(t, target, "/v1/rules", rule)
+		{"Bytes of a form with a log for the dashboard", "33,554,432", "`413`", "The log has more than 32", 32 << 20, func(t *testing.T, target *target, n int) string {
+			kind, body := logForm(t, n)
+			resp, err := http.Post("http://"+target.HTTP+"/ui/backtest", kind, strings.NewReader(body))
+			return answered(t, resp, err)
 		}},
-		{"Watches of rules on a node", "100", "`503`", "this node has 100 watches", 100, watches},
+		{"Logs for the dashboard that are received at once", "2", "`503`", "this node receives other logs", 2, func(t *testing.T, target *target, n int) string {
+			kind, body := logForm(t, 0)
+			begin := body[:strings.LastIndex(body, "\r\n--")] + strings.Repeat("\n", 16<<20) // more than is sent before the node has begun with the log
+			return unfinished(t, target, "/ui/backtest", kind, begin, body, n)
+		}},
+	}},
+	{"Rules, counters and tokens", []bound{
+		{"Rules of a page", "1,000", "`INVALID_ARGUMENT`", "page_size: 1001 is not between 0 and 1000", 1000, page},
+		{"Bytes of a rule's id", "128", "`INVALID_ARGUMENT`", "has 129 bytes, not 1 to 128", 128, ruleID},
+		{"Bytes of the name of a file of rules", "256", "`INVALID_ARGUMENT`", "name: 257 bytes are more than 256", 256, fileName},
+		{"Watches of rules on a node", "100", "`RESOURCE_EXHAUSTED`", "this node has 100 watches", 100, watches},
+		{"Busiest keys of an answer", "200", "`INVALID_ARGUMENT`", "limit: 201 is more than 200", 200, busiestKeys},
+		{"Counters that an identifier chooses for a reset", "1,000", "`INVALID_ARGUMENT`", "identifier: chooses 1001 counters, more than 1000; name a rule_id", 1000, resetCounters},
+		{"Counters of an answer about an identifier", "1,000", "says how many are left out", "1", 1000, statusCounters},
+		{"Differences that the answer to a change of rules lists", "1,000", "says how many are left out", "1", 1000, differences},
+		{"Descriptors that are explained or reset at once", "100", "`INVALID_ARGUMENT`", "descriptors: 101 items are more than 100", 100, descriptorsOf(func(r *weirv1.DescriptorsRequest, n int) {
+			r.Descriptors = slices.Repeat([]*weirv1.Descriptor{{Entries: []*weirv1.DescriptorEntry{{Key: "user", Value: "a"}}}}, n)
+		})},
+		{"Entries of such a descriptor", "16", "`INVALID_ARGUMENT`", "descriptors[0].entries: 17 items are more than 16", 16, descriptorsOf(func(r *weirv1.DescriptorsRequest, n int) {
+			r.Descriptors = []*weirv1.Descriptor{{Entries: slices.Repeat([]*weirv1.DescriptorEntry{{Key: "user", Value: "a"}}, n)}}
+		})},
+		{"Roles of an access token", "64", "`INVALID_ARGUMENT`", "roles: 65 roles are more than 64", 64, func(t *testing.T, target *target, n int) string {
+			return createToken(t, target, strings.Repeat("check,", n-1)+"check")
+		}},
+		{"Bytes of such roles", "2,048", "`INVALID_ARGUMENT`", "roles: roles have 2049 bytes, more than 2048", 2048, func(t *testing.T, target *target, n int) string {
+			roles := strings.Repeat("check:"+text(64)+",", n/71)
+			return createToken(t, target, roles+"check:"+text(n-len(roles)-6))
+		}},
+		{"Access tokens in etcd", "1,000", "`FAILED_PRECONDITION`", "there are 1000 tokens", 1000, accessTokens},
 	}},
 	{"Connections", []bound{
 		{"Over HTTP", "4,096", "waits until one ends", "", 4096, func(t *testing.T, target *target, n int) string {
 			return connections(t, target.HTTP, n, "", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		}},
 		{"Over gRPC", "16,384", "waits until one ends", "", 16 << 10, grpcConnections},
-		{"To the admin port", "256", "waits until one ends", "", 256, func(t *testing.T, _ *target, n int) string {
-			node := process.Start(t, "--admin", "127.0.0.1:0")
-			return connections(t, node.Admin, n, "", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		{"To the admin port", "256", "waits until one ends", "", 256, func(t *testing.T, target *target, n int) string {
+			return connections(t, target.admin.Admin, n, "", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}},
+		{"To the port of `--pprof`", "16", "waits until one ends", "", 16, func(t *testing.T, target *target, n int) string {
+			return connections(t, profilesOf(t, target.admin), n, "GET /debug/pprof/ HTTP/1.1\r\nHost: localhost\r\n\r\n", "") // silent ones end
+		}},
+		{"By TLS to the etcd of a node", "1,024", "waits until one ends", "", 1024, func(t *testing.T, target *target, n int) string {
+			at, err := url.Parse(target.secured.Etcd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tlsConnections(t, net.JoinHostPort("127.0.0.1", at.Port()), target.secured.config("h2"), n)
 		}},
 	}},
 }
@@ -140,6 +193,7 @@ func ofRequest(set func(r *weirv1.RateLimitRequest, n int)) func(*testing.T, *ta
 		set(r, n)
 		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimit(t.Context(), r)
 		overHTTP(t, target, "/v1/check", r, err)
+		inBatches(t, target, r, said(err))
 		return said(err)
 	}
 }
@@ -152,10 +206,11 @@ func batch(t *testing.T, target *target, n int) string {
 	return checkBatch(t, target, req)
 }
 
-// checkBatch asks over gRPC and HTTP.
+// checkBatch asks over gRPC, also on a stream, and HTTP.
 func checkBatch(t *testing.T, target *target, req *weirv1.RateLimitBatchRequest) string {
 	_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req)
 	overHTTP(t, target, "/v1/check:batch", req, err)
+	isSame(t, "stream", onStream(t, target, req), said(err))
 	return said(err)
 }
 
@@ -173,6 +228,8 @@ func batchOfBytes(options ...grpc.CallOption) func(*testing.T, *target, int) str
 			req.Requests[len(req.Requests)-1].Identifier = text(last)
 		}
 		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req, options...)
+		isSame(t, "stream", onStream(t, target, req, options...), said(err))
+		applyBytes(t, target, n, said(err), options...)
 		return said(err)
 	}
 }
@@ -212,36 +269,6 @@ func limits(t *testing.T, target *target, n int) string {
 	return checkBatch(t, target, req)
 }
 
-func shouldRateLimit(t *testing.T, target *target, req *rls.RateLimitRequest) string {
-	resp, err := rls.NewRateLimitServiceClient(target.conn).ShouldRateLimit(t.Context(), req)
-	if err == nil && resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
-		return "OVER_LIMIT"
-	}
-	return said(err)
-}
-
-func descriptor(value string) *commonv3.RateLimitDescriptor {
-	return &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: value}}}
-}
-
-func descriptors(t *testing.T, target *target, n int) string {
-	req := &rls.RateLimitRequest{Domain: "default"}
-	for i := range n {
-		req.Descriptors = append(req.Descriptors, descriptor(fmt.Sprint(i)))
-	}
-	return shouldRateLimit(t, target, req)
-}
-
-func envoyBytes(t *testing.T, target *target, n int) string {
-	req := &rls.RateLimitRequest{Domain: "default", Descriptors: []*commonv3.RateLimitDescriptor{descriptor("")}}
-	value := n - proto.Size(req)
-	for proto.Size(req) != n {
-		req.Descriptors[0].Entries[0].Value = text(value)
-		value -= proto.Size(req) - n
-	}
-	return shouldRateLimit(t, target, req)
-}
-
 // streams begins n calls on one connection.
 func streams(t *testing.T, target *target, n int) string {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -267,14 +294,7 @@ func grpcHeader(t *testing.T, target *target, n int) string {
 	}
 	field := hpack.HeaderField{Name: "x"}
 	field.Value = text(n - size - int(field.Size()))
-	block := c.headers(field)
-	first := block[:16<<10]
-	c.must(t, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first}))
-	for rest := block[len(first):]; len(rest) > 0; {
-		part := rest[:min(len(rest), 16<<10)]
-		rest = rest[len(part):]
-		c.must(t, c.WriteContinuation(1, len(rest) == 0, part))
-	}
+	c.must(t, c.writeHeaders(c.headers(field), false))
 	c.must(t, c.WriteData(1, true, checkMessage))
 	c.must(t, c.flush())
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -362,44 +382,6 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// watches begins n watches over HTTP and returns what the last of them is answered.
-func watches(t *testing.T, target *target, n int) (answer string) {
-	ctx, cancel := context.WithCancel(t.Context())
-	for i := range n {
-		if answer = watch(ctx, t, target); answer != "ok" && i < n-1 {
-			t.Fatalf("watch %d: %s", i+1, answer)
-		}
-	}
-	cancel()
-	process.Await(t, 10*time.Second, func() error { // until the node has seen that they have ended
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		if again := watch(ctx, t, target); again != "ok" {
-			return errors.New(again)
-		}
-		return nil
-	})
-	return answer
-}
-
-// watch begins a watch that goes on until ctx ends.
-func watch(ctx context.Context, t *testing.T, target *target) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+target.HTTP+"/v1/rules:watch", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return answered(t, resp, nil)
-	}
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	return "ok"
-}
-
 // connections opens n connections, each of which says begin, and asks by the last one.
 func connections(t *testing.T, address string, n int, begin, ask string) string {
 	var opened []net.Conn
@@ -438,6 +420,8 @@ func grpcConnections(t *testing.T, target *target, n int) string {
 // What a bound permits is answered, and what is one beyond as the table says.
 func TestBounds(t *testing.T) {
 	node := process.Start(t) // with rules in etcd, so that they can be changed
+	admin := process.Start(t, "--admin", net.JoinHostPort(process.Host(t), "0"), "--pprof", "127.0.0.1:0")
+	secured := startSecured(t)
 	for _, table := range bounds {
 		for _, b := range table.rows {
 			t.Run(b.what, func(t *testing.T) {
@@ -447,7 +431,7 @@ func TestBounds(t *testing.T) {
 				}
 				defer conn.Close()
 				defer http.DefaultClient.CloseIdleConnections()
-				target := &target{node, conn}
+				target := &target{node, conn, admin, secured}
 				if got := b.ask(t, target, b.size); got != "ok" {
 					t.Errorf("%d: %.300s, want ok", b.size, got)
 				}

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"io"
 	"net"
@@ -28,7 +29,17 @@ type rawConn struct {
 // dialHTTP2 connects to a gRPC port and begins HTTP/2, with these settings.
 func dialHTTP2(t *testing.T, address string, settings ...http2.Setting) *rawConn {
 	t.Helper()
+	return dialHTTP2By(t, address, nil, settings...)
+}
+
+// dialHTTP2By is dialHTTP2 by TLS, unless config is nil.
+func dialHTTP2By(t *testing.T, address string, config *tls.Config, settings ...http2.Setting) *rawConn {
+	t.Helper()
 	c := &rawConn{Conn: dial(t, address)}
+	if config != nil {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+		c.Conn = tls.Client(c.Conn, config)
+	}
 	c.Framer = http2.NewFramer(&c.out, c.Conn)
 	c.fill = hpack.NewEncoder(&c.hpk)
 	c.out.WriteString(http2.ClientPreface)
@@ -87,11 +98,29 @@ func lengthPrefixed(m proto.Message) []byte {
 
 // headers returns the header of a call of a check.
 func (c *rawConn) headers(extra ...hpack.HeaderField) []byte {
+	return c.encode(slices.Concat(callHeaders, extra))
+}
+
+// encode returns header fields as HTTP/2 sends them.
+func (c *rawConn) encode(fields []hpack.HeaderField) []byte {
 	c.hpk.Reset()
-	for _, f := range slices.Concat(callHeaders, extra) {
+	for _, f := range fields {
 		_ = c.fill.WriteField(f) // into memory
 	}
 	return bytes.Clone(c.hpk.Bytes())
+}
+
+// writeHeaders begins the first call of the connection with a block of header fields, in several frames if it is long.
+func (c *rawConn) writeHeaders(block []byte, endsCall bool) error {
+	first := block[:min(len(block), 16<<10)]
+	rest := block[len(first):]
+	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndHeaders: len(rest) == 0, EndStream: endsCall})
+	for err == nil && len(rest) > 0 {
+		part := rest[:min(len(rest), 16<<10)]
+		rest = rest[len(part):]
+		err = c.WriteContinuation(1, len(rest) == 0, part)
+	}
+	return err
 }
 
 // discard reads what the node sends until it ends the connection.
