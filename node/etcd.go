@@ -37,6 +37,9 @@ func (o Options) etcdEndpoints() (endpoints []string) {
 
 func (o Options) badEtcd() string {
 	endpoints := o.etcdEndpoints()
+	if len(endpoints) > etcd.MaxEndpoints {
+		return fmt.Sprintf("has %d endpoints, at most %d are allowed", len(endpoints), etcd.MaxEndpoints)
+	}
 	for i, endpoint := range endpoints {
 		host, _, _ := net.SplitHostPort(endpoint)
 		problem := badHostPort(endpoint, 1)

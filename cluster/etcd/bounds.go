@@ -23,13 +23,15 @@ const (
 	maxTokens = 1 << 20
 )
 
+// MaxEndpoints is the most endpoints of etcd.
+const MaxEndpoints = 64
+
 // Bounds of names, counts and sizes.
 const (
 	maxClusterName = 64                 // bytes
 	maxNodeID      = ring.MaxMemberName // bytes
 	maxNodes       = 8192               // of the largest ring; more node keys are an error
 	maxNodeValue   = 8 << 10            // bytes of a node's JSON
-	maxEndpoints   = 64                 // of etcd
 	maxMessage     = 64 << 20           // bytes of one answer of etcd
 	minLeaseTTL    = 2 * time.Second    // etcd raises shorter ones itself
 	maxLeaseTTL    = 10 * time.Minute   // a dead node would be listed for that long

@@ -47,8 +47,8 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	if len(c.Endpoints) == 0 || len(c.Endpoints) > maxEndpoints || slices.Contains(c.Endpoints, "") {
-		return fmt.Errorf("etcd: endpoints %q are not 1 to %d addresses", c.Endpoints, maxEndpoints)
+	if len(c.Endpoints) == 0 || len(c.Endpoints) > MaxEndpoints || slices.Contains(c.Endpoints, "") {
+		return fmt.Errorf("etcd: endpoints %q are not 1 to %d addresses", c.Endpoints, MaxEndpoints)
 	}
 	if err := checkName("cluster", c.Cluster, maxClusterName); err != nil {
 		return fmt.Errorf("etcd: %w", err)
