@@ -132,6 +132,30 @@ func overAllHTTP(t *testing.T, target *target, path, body string, served func(ht
 	return answer
 }
 
+// auth asks as a proxy by all ways of HTTP, with a header field, and returns the answer of the first. The others say the same.
+func auth(t *testing.T, target *target, path, field, value string) (answer string) {
+	t.Helper()
+	for _, way := range httpWays(t, target) {
+		if !way.checks {
+			continue
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, way.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(field, value)
+		resp, err := way.client.Do(req)
+		got := answered(t, resp, err)
+		if answer == "" {
+			answer = got
+		}
+		if got != answer {
+			t.Errorf("%s by %s: %.300s, by another way %.300s", path, way.name, got, answer)
+		}
+	}
+	return answer
+}
+
 func everyWay(httpWay) bool     { return true }
 func forChecks(w httpWay) bool  { return w.checks }
 func forChanges(w httpWay) bool { return !w.checks || w.name == "HTTP" } // the secured node has an admin port

@@ -3,6 +3,7 @@ package hostile
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -91,7 +93,13 @@ var bounds = []struct {
 			return overAllHTTP(t, target, "/json", body+strings.Repeat(" ", n-len(body)-1)+"}", forChecks)
 		}},
 		{"Bytes of the path that `/auth` is asked about", "4,096", "`400`", "4097 bytes are more than 4096", 4096, func(t *testing.T, target *target, n int) string {
-			return get(t, target, "/auth", http.Header{"X-Original-Uri": {"/" + text(n-1)}})
+			return auth(t, target, "/auth", "X-Original-Uri", "/"+text(n-1))
+		}},
+		{"Bytes of another field that `/auth` reads", "256", "`400`", "257 bytes are more than 256", 256, func(t *testing.T, target *target, n int) string {
+			return auth(t, target, "/auth", "X-Original-Method", text(n))
+		}},
+		{"Bytes of the domain in `/auth/DOMAIN`", "64", "`400`", "65 bytes are more than 64", 64, func(t *testing.T, target *target, n int) string {
+			return auth(t, target, "/auth/"+text(n), "X-Original-Uri", "/")
 		}},
 		{"Bytes of all header fields", "20,480", "`431`", "", 20480, header},
 		{"Bytes of all header fields over HTTP/2, as it counts them", "16,704", "`431`", "", 16704, http2Header},
@@ -282,20 +290,38 @@ func streams(t *testing.T, target *target, n int) string {
 	last, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
 	_, err := client.CheckRateLimit(last, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
-	return waits(err)
+	answer := waits(err)
+	if got := healthCalls(t, target.secured.dialGRPC(t, target.secured.rls), n); got != answer {
+		t.Errorf("at --rls-listen: %s, at --grpc %s", got, answer)
+	}
+	return answer
 }
 
-// grpcHeader asks with header fields of n bytes, by RFC 9113, section 6.5.2: each has its name, its value and 32 bytes.
+// grpcHeader calls with header fields of n bytes at the port for gRPC, with TLS and without it, and at the port for Envoy.
 func grpcHeader(t *testing.T, target *target, n int) string {
-	c := dialHTTP2(t, target.GRPC)
+	answer := headersOfCall(t, target.GRPC, nil, n)
+	for _, address := range []string{target.secured.GRPC, target.secured.rls} {
+		if got := headersOfCall(t, address, target.secured.config("h2"), n); got != answer {
+			t.Errorf("at %s: %s, without TLS %s", address, got, answer)
+		}
+	}
+	return answer
+}
+
+// headersOfCall asks for the health with header fields of n bytes, by RFC 9113, section 6.5.2: each has its name, its value and 32 bytes.
+func headersOfCall(t *testing.T, address string, config *tls.Config, n int) string {
+	t.Helper()
+	c := dialHTTP2By(t, address, config)
+	fields := slices.Clone(callHeaders)
+	fields[2].Value = "/grpc.health.v1.Health/Check"
 	size := 0
-	for _, f := range callHeaders {
+	for _, f := range fields {
 		size += int(f.Size())
 	}
 	field := hpack.HeaderField{Name: "x"}
 	field.Value = text(n - size - int(field.Size()))
-	c.must(t, c.writeHeaders(c.headers(field), false))
-	c.must(t, c.WriteData(1, true, checkMessage))
+	c.must(t, c.writeHeaders(c.encode(append(fields, field)), false))
+	c.must(t, c.WriteData(1, true, lengthPrefixed(&healthpb.HealthCheckRequest{})))
 	c.must(t, c.flush())
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	for {
@@ -304,7 +330,7 @@ func grpcHeader(t *testing.T, target *target, n int) string {
 			t.Fatal(err)
 		}
 		switch frame := frame.(type) {
-		case *http2.DataFrame: // of a decision
+		case *http2.DataFrame: // of the health
 			return "ok"
 		case *http2.RSTStreamFrame:
 			return frame.ErrCode.String()
