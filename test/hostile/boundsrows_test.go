@@ -237,6 +237,7 @@ func newToken(t *testing.T, client weirv1.ClusterClient, name, roles string) err
 
 // accessTokens creates tokens until there are n.
 func accessTokens(t *testing.T, target *target, n int) string {
+	form.NotInBrief(t)
 	client := weirv1.NewClusterClient(target.secured.dialGRPC(t, target.secured.Admin))
 	for target.secured.tokens < n {
 		if err := newToken(t, client, fmt.Sprint("t", target.secured.tokens), "check"); err != nil {
