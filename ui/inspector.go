@@ -235,8 +235,8 @@ func nextOf(d *weirv1.RateLimitResponse) string {
 
 // reset makes the counters of an identifier fresh ones.
 func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
-	if err := r.ParseForm(); err != nil {
-		s.fail(w, r, status.Errorf(codes.InvalidArgument, "the form cannot be read: %v", err))
+	if err := parseForm(r); err != nil {
+		s.fail(w, r, err)
 		return
 	}
 	body := inspectBody{Domain: r.PostForm.Get("domain"), Query: r.PostForm.Get("q")}

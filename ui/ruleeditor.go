@@ -132,8 +132,8 @@ func (s *Server) fileOf(ctx context.Context, rule *weirv1.RateLimit) (string, er
 
 // readForm returns what a form has posted.
 func (s *Server) readForm(r *http.Request) (editBody, error) {
-	if err := r.ParseForm(); err != nil {
-		return editBody{}, status.Errorf(codes.InvalidArgument, "the form cannot be read: %v", err)
+	if err := parseForm(r); err != nil {
+		return editBody{}, err
 	}
 	b := editBody{Text: strings.ReplaceAll(r.PostForm.Get("text"), "\r\n", "\n"), Domain: r.PostForm.Get("domain"), ID: r.PostForm.Get("id")}
 	revision, err := strconv.ParseInt(r.PostForm.Get("revision"), 10, 64)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -298,6 +299,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case codes.FailedPrecondition, codes.Aborted, codes.AlreadyExists:
 		code = http.StatusConflict
 	default:
+	}
+	if _, long := errors.AsType[*longFormError](err); long {
+		m.Heading, code = "Too long", http.StatusRequestEntityTooLarge
 	}
 	s.render(w, r, code, "message", m.Heading, "", m)
 }

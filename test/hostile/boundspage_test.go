@@ -116,6 +116,7 @@ var bounds = []struct {
 			resp, err := http.Post("http://"+target.HTTP+"/ui/backtest", kind, strings.NewReader(body))
 			return answered(t, resp, err)
 		}},
+		{"Bytes of another form of the dashboard", "262,144", "`413`", "the form has more than 256 KiB", 256 << 10, forms},
 		{"Logs for the dashboard that are received at once", "2", "`503`", "this node receives other logs", 2, func(t *testing.T, target *target, n int) string {
 			kind, body := logForm(t, 0)
 			begin := body[:strings.LastIndex(body, "\r\n--")] + strings.Repeat("\n", 16<<20) // more than is sent before the node has begun with the log

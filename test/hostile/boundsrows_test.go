@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -119,6 +120,33 @@ func alsoOverHTTP(t *testing.T, overHTTP string, err error) string {
 		t.Errorf("over HTTP: %.300s, over gRPC %s", overHTTP, said(err))
 	}
 	return said(err)
+}
+
+// forms sends forms of n bytes: to reset counters, and to check and save a rule, where the answer to a check is part of a page.
+func forms(t *testing.T, target *target, n int) string {
+	post := func(path, form string) string {
+		body := form + "&more=" + text(n-len(form)-len("&more="))
+		resp, err := http.Post("http://"+target.HTTP+path, "application/x-www-form-urlencoded", strings.NewReader(body))
+		if path == "/ui/check-rule" && err == nil {
+			defer resp.Body.Close()
+			page, bad := io.ReadAll(resp.Body)
+			if bad != nil {
+				t.Fatal(bad)
+			}
+			return string(page)
+		}
+		return answered(t, resp, err)
+	}
+	answer := post("/ui/reset", "domain=forms&q=user%3Dalice")
+	rule := "domain=forms&id=r&revision=0&text=" + url.QueryEscape("domain: forms\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n")
+	long := answer != "ok"
+	if got := post("/ui/save-rule", rule); strings.HasPrefix(got, "413 ") != long {
+		t.Errorf("a rule is saved: %.100s", got)
+	}
+	if got := post("/ui/check-rule", rule); strings.Contains(got, "the form has more than 256 KiB") != long {
+		t.Errorf("a rule is checked: %.300s", got)
+	}
+	return answer
 }
 
 func page(t *testing.T, target *target, n int) string {
