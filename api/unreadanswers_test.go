@@ -140,7 +140,9 @@ func TestResetStreamsAreNotUnread(t *testing.T) {
 		reset()
 		<-server.answers // is not freed
 		close(server.messages)
-		<-end
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
 		if got := f.unread.used.Load(); got != 0 {
 			t.Errorf("%d bytes are unread of a stream that is reset", got)
 		}

@@ -87,7 +87,9 @@ func TestAdminPortHoldsLittle(t *testing.T) {
 		all.Go(func() {
 			body, write := io.Pipe()
 			defer write.Close()
-			go func() { _, _ = write.Write(append(binary.BigEndian.AppendUint32([]byte{0}, size), make([]byte, size-1)...)) }()
+			go func() {
+				_, _ = write.Write(append(binary.BigEndian.AppendUint32([]byte{0}, size), make([]byte, size-1)...))
+			}()
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+info.Admin+"/weir.v1.Cluster/DrainNode", body)
 			if err != nil {
 				t.Error(err)

@@ -86,7 +86,8 @@ func TestUnreadStreams(t *testing.T) {
 			}
 			streams = append(streams, stream)
 			senders.Go(func() {
-				for stream.Send(message) == nil { // each has an answer of 100 KB, or of few bytes if the node has no time
+				for more := true; more; {
+					more = stream.Send(message) == nil // its answer has 100 KB, or few bytes if the node has no time
 				}
 			})
 		}

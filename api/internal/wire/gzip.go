@@ -63,8 +63,8 @@ type memberReader struct {
 // Read implements io.Reader.
 func (m *memberReader) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if err == io.EOF {
-		if _, end := m.packed.ReadByte(); end != io.EOF {
+	if errors.Is(err, io.EOF) {
+		if _, end := m.packed.ReadByte(); !errors.Is(end, io.EOF) {
 			return n, errMembers
 		}
 	}

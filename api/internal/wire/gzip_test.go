@@ -93,8 +93,8 @@ func TestGzipWaits(t *testing.T) {
 		}()
 		synctest.Wait()
 		select {
-		case <-done:
-			t.Fatal("a third message is unpacked")
+		case err := <-done:
+			t.Fatalf("a third message is unpacked: %v", err)
 		default:
 		}
 		if err := open[0].(io.Closer).Close(); err != nil {
