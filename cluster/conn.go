@@ -39,6 +39,8 @@ type conn struct {
 
 	mu           sync.Mutex
 	conn         net.Conn           // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
+	end          context.CancelFunc // ends the session; guarded by mu; nil before the first
+	named        uint64             // the incarnation that the newest view names; guarded by mu; 0 before
 	next         net.Conn           // takes the place of conn when no frame is under way; guarded by mu; nil if there is none
 	breaker      breaker            // guarded by mu
 	busy         time.Time          // until when the peer counts as busy, as it has said so; guarded by mu
@@ -411,8 +413,9 @@ func (c *conn) session(ctx context.Context, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()
-	c.useLocked(conn)
+	c.end = cancel
 	c.breaker.connected(time.Now())
+	c.useLocked(conn)
 	c.mu.Unlock()
 	r := renewal{conn: c, used: conn, end: cancel}
 	r.running.Go(func() { r.receive(conn) })
@@ -437,6 +440,27 @@ func (c *conn) useLocked(conn net.Conn) {
 		c.minorVersion = to.minorVersion
 		c.incarnation.Store(to.incarnation)
 	}
+	c.leaveEarlierLocked()
+}
+
+// name says which incarnation of the peer the newest view names.
+func (c *conn) name(incarnation uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named = incarnation
+	c.leaveEarlierLocked()
+}
+
+// leaveEarlierLocked ends the connection if the node at its other end has said that it is an earlier life than the view names. Such a
+// life may go on, and takes for the later one are not for it. What is queued is not sent.
+func (c *conn) leaveEarlierLocked() {
+	if said := c.incarnation.Load(); c.conn == nil || said == 0 || said >= c.named {
+		return
+	}
+	c.breaker.broken()
+	c.healthy.Store(false)
+	c.queue, c.queuedBytes = nil, 0
+	c.end()
 }
 
 // doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is

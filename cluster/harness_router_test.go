@@ -204,24 +204,35 @@ func (c *testCluster) start(locals []Local, denialLeases ...*GivenDenialLeases) 
 	var members []Member
 	for i := range denialLeases {
 		id := string(rune('a' + i))
-		registry := prometheus.NewRegistry()
-		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: registry})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		n := &testNode{id: id, shard: s, local: s, denialLeases: denialLeases[i], registry: registry}
+		var local Local
 		if locals != nil {
-			n.local = locals[i]
+			local = locals[i]
 		}
-		n.greeter = newTestGreeter(id, 1)
-		dial := GreetingDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, n.greeter)
-		n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Locator: testLocator{c, id}, DenialLeases: n.denialLeases, Tracer: c.tracer, Dial: dial, Busy: n.busy.Load, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		n := c.newNode(id, 1, local, denialLeases[i])
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
 	}
 	c.setView(members)
 	synctest.Wait()
+}
+
+// newNode returns a node that is not served yet. Its shard decides, unless local is another one.
+func (c *testCluster) newNode(id string, incarnation uint64, local Local, denialLeases *GivenDenialLeases) *testNode {
+	c.t.Helper()
+	registry := prometheus.NewRegistry()
+	s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: registry})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := &testNode{id: id, shard: s, local: local, denialLeases: denialLeases, registry: registry}
+	if local == nil {
+		n.local = s
+	}
+	n.greeter = newTestGreeter(id, incarnation)
+	dial := GreetingDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, n.greeter)
+	n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Locator: testLocator{c, id}, DenialLeases: n.denialLeases, Tracer: c.tracer, Dial: dial, Busy: n.busy.Load, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	return n
 }
 
 // routingOf returns a view that follows another one, which may be nil, in which the partitions are where the ring wants them.

@@ -78,6 +78,9 @@ func (r *Router) SetView(v *View) {
 			p = r.newPeer(m.endpoint())
 		}
 		p.incarnation.Store(m.Incarnation)
+		for _, c := range p.conns {
+			c.name(m.Incarnation)
+		}
 		t.peers[i], named[m.endpoint()] = p, p
 	}
 	old := r.peers

@@ -305,7 +305,7 @@ func TestNewViewFinishesChecksUnderWay(t *testing.T) {
 	})
 }
 
-// A member that stays is asked over the same connections, also after it was restarted, and a
+// A member that stays is asked over the same conns, also after it was restarted, and a
 // node asks itself over none.
 func TestPeersOutliveViews(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
@@ -316,6 +316,7 @@ func TestPeersOutliveViews(t *testing.T) {
 		for range 2 {
 			members := slices.Clone(c.view.Members)
 			members[2].Incarnation++
+			c.nodes[2].greeter.become(members[2].Incarnation)
 			c.setView(members)
 		}
 		time.Sleep(time.Minute)
