@@ -168,7 +168,7 @@ func (o op) countedBy() shard.Source {
 	}
 }
 
-// asked says as what a node is asked.
+// role says as what a node is asked, and so how often what it is asked may still be forwarded.
 type role uint8
 
 const (
@@ -176,6 +176,13 @@ const (
 	asStandby             // because the node that decides does not answer, or there is none
 	asRelay               // for a node that was asked as a standby
 )
+
+// forwards are by role: a standby may forward to a relay, and a relay to the owner.
+var forwards = [...]int{asOwner: 0, asStandby: 2, asRelay: 1}
+
+// mayForward reports whether a node that was asked as what how says may ask another one as what to says: that one may
+// forward less often.
+func (how role) mayForward(to role) bool { return forwards[to] < forwards[how] }
 
 // pingID is the id of every ping, and of no request that is answered.
 const pingID = 0

@@ -137,7 +137,7 @@ func (q *relaying) relay(as role, by func(*routingTable, *shard.Group, role) int
 	instant := int64(now.Sub(r.hot.started))
 	for i := range q.groups {
 		g := &q.groups[i]
-		if q.how(i) == asOwner || !redirected(g) {
+		if !q.how(i).mayForward(as) || !redirected(g) {
 			continue
 		}
 		to := by(t, g, q.how(i))

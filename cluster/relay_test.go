@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -175,11 +177,74 @@ func TestWaitingStandbyAnswersAsOwner(t *testing.T) {
 	})
 }
 
+// forwardsOf says by the roles on spans how often a take may still be forwarded by the node that gets it.
+var forwardsOf = map[string]int{"standby": 2, "relay": 1, "owner": 0}
+
+// legsOf returns how many legs lead to a span, of which spanLines has made a line. Each leg must leave fewer forwards than the one before.
+func legsOf(t *testing.T, line string) (legs int) {
+	t.Helper()
+	left := 3
+	for _, step := range strings.Split(line, " > ") {
+		words := strings.Fields(step)
+		if words[0] != "weir.hop" {
+			continue
+		}
+		legs++
+		forwards, known := forwardsOf[words[1]]
+		if !known || forwards >= left {
+			t.Errorf("%s: leg %d leaves %d forwards, and the one before left %d", line, legs, forwards, left)
+		}
+		left = forwards
+	}
+	return legs
+}
+
+// disagree has each node route by a view of its own, in which random members own and stand by for k.
+func (c *testCluster) disagree(r *rand.Rand, k ring.Key) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		v := *c.view
+		owner, standby := v.Ring.Tables()
+		owner, standby = slices.Clone(owner), slices.Clone(standby)
+		p := c.partition(k)
+		owner[p] = uint16(r.IntN(len(c.nodes)))
+		standby[p] = uint16(r.IntN(len(c.nodes)))
+		var err error
+		if v.Ring, err = ring.FromTables(owner, standby, len(v.Members)); err != nil {
+			c.t.Fatal(err)
+		}
+		n.router.SetView(&v)
+	}
+}
+
+// A node forwards only as what leaves fewer forwards than it was asked with.
+func TestForwardsAreCounted(t *testing.T) {
+	names := [...]string{asOwner: "owner", asStandby: "standby", asRelay: "relay"}
+	for how, asked := range names {
+		for as, asks := range names {
+			inLedger(t, 3, func(t *testing.T, c *testCluster, _ *ledger) {
+				g := shard.Group{Takes: []shard.Take{take(c.keyWith(1, 2, 0), 10, 1)}}
+				setSource(&g, shard.Redirected)
+				own := &c.nodes[0].router.own
+				q := relaying{own: own, ctx: t.Context(), local: own.local, groups: []shard.Group{g}, as: role(how), due: time.Now().Add(DefaultAttemptTimeout)}
+				q.relay(role(as), func(*routingTable, *shard.Group, role) int { return 1 })
+				want := int64(0)
+				if forwardsOf[asks] < forwardsOf[asked] {
+					want = 1
+				}
+				if n := c.nodes[1].takes.Load(); n != want {
+					t.Errorf("asked as the %s, it has asked as the %s %d times, want %d", asked, asks, n, want)
+				}
+			})
+		}
+	}
+}
+
 // A question makes at most three legs: from the node that was asked to the standby, from there to a member that reaches the owner, and from there to the
-// owner. Links are cut at random, and nodes take random others for the owner.
+// owner. Links are cut at random, nodes take random others for the owner, and in half of the worlds no two nodes need have the same view.
 func TestAtMostThreeLegs(t *testing.T) {
 	most := 0
-	for seed := range uint64(200) {
+	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			ended := tracetest.NewSpanRecorder()
@@ -203,6 +268,12 @@ func TestAtMostThreeLegs(t *testing.T) {
 					c.tell(from.id, c.nodes[r.IntN(4)].id)
 				}
 			}
+			if seed%2 == 1 {
+				c.disagree(r, k)
+				if r.IntN(2) == 0 { // no node may decide
+					c.nodes[1].shard.Seal(c.partition(k))
+				}
+			}
 			synctest.Wait()
 			for _, asked := range c.nodes {
 				ctx, check := tracer.Start(t.Context(), "check")
@@ -211,7 +282,7 @@ func TestAtMostThreeLegs(t *testing.T) {
 				synctest.Wait()
 			}
 			for _, line := range spanLines(t, ended.Ended()) {
-				legs := strings.Count(line, "weir.hop")
+				legs := legsOf(t, line)
 				if most = max(most, legs); legs > 3 {
 					t.Errorf("seed %d: %s", seed, line)
 				}
