@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -258,6 +259,59 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A give-back makes at most three legs: to the node that was asked, from there to the one that has decided, and from there to the
+// one that has the counter since. Each node takes random others for that, and none of them has it.
+func TestReturnsMakeAtMostThreeLegs(t *testing.T) {
+	most := 0
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			var legs atomic.Int64
+			c := newEmptyCluster(t)
+			c.standbys, c.grantsAreAdded = true, true
+			c.sent = func(frame []byte) {
+				var b batch
+				if err := b.read(frame); err != nil {
+					t.Error(err)
+				}
+				for i := range b.requests {
+					if b.requests[i].op == opReturn {
+						legs.Add(1)
+					}
+				}
+			}
+			c.start(nil, NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true))
+			defer c.close()
+			k := c.keyWith(1, 2, 0)
+			c.disagree(r, k)
+			for _, n := range c.nodes {
+				n.shard.Seal(c.partition(k))
+				if r.IntN(4) > 0 {
+					c.believe(n, k, c.nodes[r.IntN(4)])
+				}
+			}
+			for _, source := range []shard.Source{shard.Owner, shard.Provisional, shard.Relayed, shard.Redirected} {
+				legs.Store(0)
+				returned, decided := take(k, 10, 1), uint64(0)
+				if returned.Source = source; returnOf(source).namesDecider() {
+					decided = markOf(c.nodes[r.IntN(4)].id)
+				}
+				if err := c.nodes[0].router.table.Load().conn(1+r.IntN(3), k).giveBack([]shard.Take{returned}, decided); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+				n := int(legs.Load())
+				if most = max(most, n); n > 3 {
+					t.Errorf("seed %d: a give-back of what source %d has decided makes %d legs", seed, source, n)
+				}
+			}
+		})
+	}
+	if most != 3 {
+		t.Errorf("at most %d legs were seen, want three", most)
+	}
 }
 
 func (c *ownershipCluster) index(id string) int {

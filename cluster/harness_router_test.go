@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -120,7 +121,11 @@ type testCluster struct {
 	noCopies     bool         // whether no copy is one to decide from
 	telling      bool         // whether all tell whom they reach
 	standbys     bool         // whether views have any; without, the policies show
-	tracer       trace.Tracer // of all nodes; nil if nothing is traced
+
+	grantsAreAdded bool // whether owners have what standbys have granted
+
+	sent   func(frame []byte) // is told of each frame of requests; nil if nothing is to be
+	tracer trace.Tracer       // of all nodes; nil if nothing is traced
 }
 
 // testLocator are the Locator of the node self.
@@ -164,7 +169,13 @@ func (h testLocator) IsGrantable(uint32) bool { return !h.noCopies }
 
 func (h testLocator) DecidesProvisionally(uint32) bool { return false }
 
-func (h testLocator) ReturnGranted(shard.Take) string { return "" }
+func (h testLocator) ReturnGranted(take shard.Take) string {
+	if !h.grantsAreAdded {
+		return ""
+	}
+	id, _ := h.OwnerOf(h.partition(take.Key))
+	return id
+}
 
 // believe makes n believe that the counter of k is with the node owner.
 func (c *testCluster) believe(n *testNode, k ring.Key, owner *testNode) {
@@ -314,8 +325,24 @@ func (c *testCluster) dial(ctx context.Context, from, address string) (net.Conn,
 	c.mu.Lock()
 	c.conns[way] = append(c.conns[way], conn)
 	c.mu.Unlock()
+	if c.sent != nil {
+		conn = watchedConn{conn, c.sent}
+	}
 	lossy := lossyConn{conn, func() bool { return c.isLossy(way) }, new(atomic.Bool)}
 	return agingConn{lossy, &c.certificates, c.certificates.Load()}, nil
+}
+
+// watchedConn tells of each frame that is sent on it.
+type watchedConn struct {
+	net.Conn
+	sent func(frame []byte)
+}
+
+func (c watchedConn) Write(b []byte) (int, error) {
+	if !bytes.HasPrefix(b, []byte(connPreface)) {
+		c.sent(b[lengthSize:])
+	}
+	return c.Conn.Write(b)
 }
 
 // agingConn is a connection that is outdated when there are other certificates than when it was made.
