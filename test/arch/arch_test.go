@@ -122,6 +122,9 @@ const etcdPackage = "cluster/etcd"
 // clockless packages compute with instants that they are given.
 var clockless = []string{"algorithms", "ring", "rules", "cluster/view", "cluster/replica"}
 
+// relayless packages decide about copies. Which member is reached, and through which one, is a matter of transport: they are told which one is reached.
+var relayless = []string{"cluster/ownership", "cluster/replica", "cluster/view"}
+
 func TestArchitecture(t *testing.T) {
 	// The files are opened in this process rather than by go list in another, so
 	// that go test sees when its cached result is out of date.

@@ -48,6 +48,12 @@ func TestCheckFindsViolations(t *testing.T) {
 		{"clock in a test", map[string]string{"ring/a.go": doc("ring"), "ring/a_test.go": "package ring\nimport \"time\"\nvar _ = time.Now()\n"}, ""},
 		{"clock where it may be", map[string]string{"shard/a.go": doc("shard") + "import \"time\"\nvar _ = time.Now()\n"}, ""},
 
+		{"relay", map[string]string{"cluster/ownership/a.go": doc("ownership") + "import " + ours + "shard\"\nvar _ = shard.Relayed\n", "shard/a.go": doc("shard")},
+			"cluster/ownership/a.go:4: cluster/ownership must not name Relayed: it is told which life is reached, and not how"},
+		{"own relay", map[string]string{"cluster/view/a.go": doc("view") + "func hasRelay() {}\n"},
+			"cluster/view/a.go:3: cluster/view must not name hasRelay: it is told which life is reached, and not how"},
+		{"relay where it may be", map[string]string{"shard/a.go": doc("shard") + "const Relayed = 1\n"}, ""},
+
 		{"sleep", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport \"time\"\nfunc f() { time.Sleep(1) }\n"},
 			"shard/a_test.go:3: time.Sleep outside of testing/synctest: wait for the event itself"},
 		{"sleep in a bubble", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport (\n\"time\"\n\"testing/synctest\"\n)\nvar _ = synctest.Test\nfunc f() { time.Sleep(1) }\n"}, ""},

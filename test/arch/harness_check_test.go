@@ -74,6 +74,7 @@ func check(files []file) []string {
 	for _, f := range files {
 		violations = append(violations, checkImports(f)...)
 		violations = append(violations, checkClock(f)...)
+		violations = append(violations, checkRelays(f)...)
 		violations = append(violations, checkSleep(f)...)
 		violations = append(violations, checkLength(f)...)
 		violations = append(violations, checkAlgorithms(f, algorithms)...)
@@ -110,6 +111,20 @@ func checkClock(f file) (violations []string) {
 	for _, use := range f.uses("time", "Now", "Since", "Until") {
 		violations = append(violations, f.at(use, "%s must not use time.%s: instants come in with the call", f.pkg, use.Sel.Name))
 	}
+	return violations
+}
+
+// checkRelays finds names of relays in packages that know nothing of them.
+func checkRelays(f file) (violations []string) {
+	if f.test || !slices.Contains(relayless, f.pkg) {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if name, is := n.(*ast.Ident); is && strings.Contains(strings.ToLower(name.Name), "relay") {
+			violations = append(violations, f.at(name, "%s must not name %s: it is told which life is reached, and not how", f.pkg, name.Name))
+		}
+		return true
+	})
 	return violations
 }
 
