@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
 )
 
 // Both ends of a connection must be the nodes that the hellos name; a later incarnation is the same node.
@@ -74,6 +76,47 @@ func TestStrangersOnConns(t *testing.T) {
 					t.Errorf("still named: %q", s)
 				}
 			})
+		})
+	}
+}
+
+// A frame that comes at once behind a hello is decided by the node that the hello means, and by no other one.
+func TestFramesForAnotherNode(t *testing.T) {
+	self := Identity{Cluster: 1, ID: "b", Incarnation: 7}
+	for meant, decided := range map[Identity]int{
+		self:                                   1,
+		{Cluster: 1, ID: "b", Incarnation: 6}:  1, // it was restarted since
+		{Cluster: 1, ID: "b", Incarnation: 8}:  0,
+		{Cluster: 1, ID: "c", Incarnation: 7}:  0,
+		{Cluster: 2, ID: "b", Incarnation: 7}:  0,
+		{Cluster: 1, ID: "bb", Incarnation: 7}: 0,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			local := &countingLocal{}
+			s := NewServer(local, NewGivenDenialLeases(true, true), nil, NewGreeter(self, nil, slog.New(slog.DiscardHandler)))
+			conn := served(s)
+			sent, err := hello{from: Identity{Cluster: meant.Cluster, ID: "a", Incarnation: 4}, to: meant}.appendTo(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			frame := appendTakes(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{Lo: 1}, 10, 1)})
+			binary.LittleEndian.PutUint32(frame, uint32(len(frame)-lengthSize))
+			go func() { _, _ = conn.Write(append(sent, frame...)) }()
+			if err := readPreface(conn); err != nil {
+				t.Error(err)
+			}
+			if answer, err := readHello(conn); err != nil || answer.from != self {
+				t.Errorf("%+v, %v", answer, err)
+			}
+			frames := newFrameReader(conn, maxAnswers)
+			if _, err := frames.next(); (err == nil) != (decided > 0) {
+				t.Errorf("a frame for %v is answered with the error %v", meant, err)
+			}
+			_ = conn.Close()
+			s.Close()
+			if local.decided != decided {
+				t.Errorf("%d takes for %v are decided, want %d", local.decided, meant, decided)
+			}
 		})
 	}
 }
