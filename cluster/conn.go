@@ -39,8 +39,6 @@ type conn struct {
 
 	mu           sync.Mutex
 	conn         net.Conn           // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
-	end          context.CancelFunc // ends the session; guarded by mu; nil before the first
-	named        uint64             // the incarnation that the newest view names; guarded by mu; 0 before
 	next         net.Conn           // takes the place of conn when no frame is under way; guarded by mu; nil if there is none
 	breaker      breaker            // guarded by mu
 	busy         time.Time          // until when the peer counts as busy, as it has said so; guarded by mu
@@ -58,6 +56,8 @@ type conn struct {
 	backlog      int                // takes that the peer has yet to answer, abandoned ones included; guarded by mu
 	alarm        *time.Timer        // calls expire; guarded by mu; nil before run
 	alarmAt      time.Time          // when it does, or soon after; zero if it does not; guarded by mu
+	end          context.CancelFunc // ends the session; guarded by mu; nil before the first
+	named        uint64             // the incarnation that the newest view names; guarded by mu; 0 before
 }
 
 // redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
