@@ -13,6 +13,9 @@ type Seen struct {
 	Overdue bool
 	// Silent are the lives that it does not reach. What they have reported may be over: nothing planned is given to them, or taken from them.
 	Silent []Life
+	// Farewells are lives that have said farewell: they have left, although they may still be registered. None of them grants or confirms a decision
+	// lease again.
+	Farewells []Life
 	// Unconnected are pairs of lives of which one does not reach the other: what the one has does not pass to the other.
 	Unconnected []Pair
 }
@@ -90,7 +93,23 @@ func newDraft(v *View, seen Seen, reports Reports) *draft {
 	next := *v
 	next.Number++
 	next.Members, next.Partitions = nil, slices.Clone(v.Partitions)
+	seen.Nodes = seen.parted(v)
 	return &draft{old: v, next: &next, seen: seen, reports: reports}
+}
+
+// parted returns the nodes that are seen. Those that have said farewell have left.
+func (s *Seen) parted(v *View) []Member {
+	nodes := slices.Clone(s.Nodes)
+	for _, l := range s.Farewells {
+		i := slices.IndexFunc(nodes, func(n Member) bool { return n.Life == l })
+		switch {
+		case i >= 0:
+			nodes[i].State = Left
+		case v.isConcerned(l):
+			nodes = append(nodes, Member{Life: l, State: Left})
+		}
+	}
+	return nodes
 }
 
 func (w *draft) note(u Urgency) { w.urgency = max(w.urgency, u) }

@@ -14,7 +14,7 @@ import (
 // owner becomes standby, then owner, then the plan's standby becomes standby.
 const maxCalm = 9
 
-// However nodes come, go, are restarted and fall silent, and are reported: each view follows the one before by the
+// However nodes come, go, say farewell, are restarted and fall silent, and are reported: each view follows the one before by the
 // rules, and once all is calm the views reach the plan and end.
 func TestViewsFollowTheRules(t *testing.T) {
 	longest := 0
@@ -45,7 +45,7 @@ func (w *world) disturb(t *rapid.T, ids []string) {
 		l.Incarnation++
 	}
 	n, known := w.nodes[l]
-	switch what := rapid.IntRange(0, 10).Draw(t, "what"); {
+	switch what := rapid.IntRange(0, 11).Draw(t, "what"); {
 	case what < 5:
 		var some []Life
 		for k := range w.nodes {
@@ -71,6 +71,8 @@ func (w *world) disturb(t *rapid.T, ids []string) {
 		w.deaf[l] = !w.deaf[l]
 	case what == 10 && known: // more than it should have reported
 		w.reports[l] = Report{Life: l, Adopted: w.view.Number, Complete: Set{0}}
+	case what == 11 && known && n.State != Left: // what else is seen of it stays
+		w.farewells = append(w.farewells, l)
 	}
 }
 
@@ -82,7 +84,7 @@ func (w *world) isKnown(l Life) bool {
 // mayBeUp reports whether nothing is seen that speaks against a life.
 func (w *world) mayBeUp(v *View, l Life) bool {
 	later := w.isKnown(Life{l.ID, l.Incarnation + 1})
-	return v.IsMember(l) && w.nodes[l].State != Gone && w.nodes[l].State != Left && !later
+	return v.IsMember(l) && w.nodes[l].State != Gone && w.nodes[l].State != Left && !later && !slices.Contains(w.farewells, l)
 }
 
 func follow(t *rapid.T, w *world) (wrote bool) {
@@ -91,7 +93,13 @@ func follow(t *rapid.T, w *world) (wrote bool) {
 	v, urgency := w.next()
 	w.overdue = false
 	if v == nil {
+		if problem := w.keepsFarewell(old, old); problem != "" {
+			t.Fatalf("nothing to write: %s\n%s", problem, format(old, nil, Nothing))
+		}
 		return false
+	}
+	if problem := w.keepsFarewell(v, old); problem != "" {
+		t.Fatalf("%s\n%s", problem, format(v, old, urgency))
 	}
 	if v.Number != old.Number+1 || urgency == Nothing || len(v.staying()) == 0 {
 		t.Fatalf("%s", format(v, old, urgency))
@@ -114,6 +122,18 @@ func follow(t *rapid.T, w *world) (wrote bool) {
 		}
 	}
 	return true
+}
+
+// keepsFarewell returns which partition a life still owns in a view that has said farewell, although its standby could own it. A ready
+// member of the view before stays, so that members may go.
+func (w *world) keepsFarewell(v, old *View) string {
+	stays := slices.ContainsFunc(old.Members, func(m Member) bool { return m.State == Ready && w.nodes[m.Life].State == Ready && w.mayBeUp(v, m.Life) })
+	for p, part := range v.Partitions {
+		if stays && slices.Contains(w.farewells, part.Owner) && w.mayBeUp(v, part.Standby) {
+			return fmt.Sprintf("partition %d stays with %s, which has said farewell", p, part.Owner.name())
+		}
+	}
+	return ""
 }
 
 // fault returns what is wrong with a partition's step from one view to the next.
@@ -158,7 +178,7 @@ func (w *world) fault(v, old *View, p int, reports Reports, plan Plan) string {
 func calm(t *rapid.T, w *world) (views int) {
 	for l, n := range w.nodes {
 		w.deaf[l] = false
-		if n.State == Ready && w.isKnown(Life{l.ID, l.Incarnation + 1}) {
+		if n.State == Ready && (w.isKnown(Life{l.ID, l.Incarnation + 1}) || slices.Contains(w.farewells, l)) {
 			w.see(l, Gone)
 		}
 	}
@@ -226,6 +246,7 @@ func TestNextChangesNoArgument(t *testing.T) {
 		w.next()
 	}
 	w.see(Life{"a", 1}, Gone)
+	w.farewells = lives("b")
 	before, seen := fmt.Sprintf("%+v", *w.view), w.seen()
 	seenBefore := fmt.Sprint(seen)
 	if v, _ := Next(w.view, seen, w.all(), w.plan()); v == nil {

@@ -119,18 +119,32 @@ func (r Reports) complete(v *View, p int, l Life) bool {
 	return a != nil && a.Adopted == v.Number && a.Complete.Has(p)
 }
 
-// NewestReports are the newest reports of all lives that a view names, as a node keeps them. It is not safe for concurrent use. The
-// zero value has no view, and keeps none.
+// NewestReports are the newest reports of all lives that a view names, as a node keeps them, and which of these have said farewell. It is not safe for
+// concurrent use. The zero value has no view, and keeps none.
 type NewestReports struct {
-	view    *View
-	reports Reports // at most one for each life that view names
+	view      *View
+	reports   Reports // at most one for each life that view names
+	farewells []Life  // lives that view names, each once
 }
 
-// Keep takes over the lives of a newer view. The reports of others are forgotten.
+// Keep takes over the lives of a newer view. The reports and farewells of others are forgotten.
 func (n *NewestReports) Keep(v *View) {
 	n.view = v
 	n.reports = slices.DeleteFunc(n.reports, func(r Report) bool { return !v.isConcerned(r.Life) })
+	n.farewells = slices.DeleteFunc(n.farewells, func(l Life) bool { return !v.isConcerned(l) })
 }
+
+// NoteFarewell records that a life has said farewell, and reports whether it was news. A life that the view does not name is ignored.
+func (n *NewestReports) NoteFarewell(l Life) (news bool) {
+	if n.view == nil || !n.view.isConcerned(l) || slices.Contains(n.farewells, l) {
+		return false
+	}
+	n.farewells = append(n.farewells, l)
+	return true
+}
+
+// Farewells returns the lives that have said farewell, which the caller may keep.
+func (n *NewestReports) Farewells() []Life { return slices.Clone(n.farewells) }
 
 // Note records a report, and reports whether it was news. A report of a life that the view does not name is ignored.
 func (n *NewestReports) Note(r Report) (news bool) {

@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "rewrite the scenarios in testdata")
 //	deaf, hears LIVES  lives that adopt and report nothing from now on, and those that do again
 //	silent, answers LIVES  lives that the writer of views does not reach from now on, and those that it does again
 //	apart, together LIFE LIFE   two lives that do not reach each other from now on, and two that do again
+//	farewell LIVES   lives that have said farewell, and adopt and report nothing from now on; what is seen of them stays
 //	overdue          half of the members from before was waited for in vain, in the next view
 //	adopt [LIVES]    these lives, or all, adopt the newest view; owners settle, standbys and learners are fed
 //	next             one view is written, if there is anything to write
@@ -103,6 +104,8 @@ func (w *world) command(words []string) (out string, err error) {
 		for _, l := range lives {
 			w.silent[l] = words[0] == "silent"
 		}
+	case words[0] == "farewell":
+		w.farewells = append(w.farewells, lives...)
 	case words[0] == "apart" && len(lives) == 2:
 		w.unconnected = append(w.unconnected, Pair(lives))
 	case words[0] == "together" && len(lives) == 2:

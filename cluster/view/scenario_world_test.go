@@ -19,6 +19,7 @@ type world struct {
 	deaf        map[Life]bool
 	silent      map[Life]bool
 	unconnected []Pair
+	farewells   []Life
 	overdue     bool
 }
 
@@ -49,7 +50,7 @@ func (w *world) seen() (s Seen) {
 	for _, l := range slices.SortedFunc(maps.Keys(w.nodes), compareLives) {
 		s.Nodes = append(s.Nodes, w.nodes[l])
 	}
-	s.Overdue, s.Unconnected = w.overdue, w.unconnected
+	s.Overdue, s.Unconnected, s.Farewells = w.overdue, w.unconnected, w.farewells
 	for l, is := range w.silent {
 		if is {
 			s.Silent = append(s.Silent, l)
@@ -86,7 +87,7 @@ func (w *world) all() (r Reports) {
 // lives reports whether a life runs and is heard.
 func (w *world) lives(l Life) bool {
 	n, found := w.nodes[l]
-	return found && (n.State == Ready || n.State == Leaving) && !w.deaf[l]
+	return found && (n.State == Ready || n.State == Leaving) && !w.deaf[l] && !slices.Contains(w.farewells, l)
 }
 
 // adopt has some lives adopt the view and report; all that are heard, if none is named.
@@ -133,6 +134,9 @@ func (w *world) report(l Life) {
 func (w *world) hasHeard(part Partition) bool {
 	for _, l := range part.Predecessors {
 		gives := w.lives(l) && w.all().adopted(l) >= part.Term
+		if slices.Contains(w.farewells, l) {
+			continue
+		}
 		if !gives && (w.lives(l) || !w.view.HaveLeft(part.Term, w.all())) {
 			return false
 		}
