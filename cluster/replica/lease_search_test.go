@@ -316,6 +316,7 @@ func (s *leaseSearch) sights(x *leaseWorld) (sights []view.Seen) {
 		gone := view.Member{Life: x.life(i), State: view.Gone}
 		if x.departed>>i&1 == 1 {
 			gone.State = view.Left
+			sights = append(sights, view.Seen{Nodes: []view.Member{{Life: x.life(i)}}, Farewells: []view.Life{x.life(i)}}) // registered as ready
 		}
 		sights = append(sights, view.Seen{Nodes: []view.Member{gone}})
 		both := slices.DeleteFunc(slices.Clone(ready.Nodes), func(m view.Member) bool { return m.ID == gone.ID })

@@ -22,6 +22,7 @@ const (
 	ruleOnce        rule = "deltas are added once"
 	ruleComplete    rule = "only a node with a complete copy becomes standby"
 	ruleSettled     rule = "planned changes wait until the owner has settled"
+	ruleFarewell    rule = "a node that has said farewell grants nothing any more"
 	ruleOwnTerm     rule = "an owner that is named again waits for the predecessors"
 )
 

@@ -13,6 +13,7 @@ import (
 type search struct {
 	limit, grants int  // a limit, and how many grants there are at most
 	crashes       int  // of nodes, each of which is restarted
+	farewells     int  // of nodes that end by their own word, each of which is restarted
 	moves         int  // views that need not be: plans that change, and suspicions
 	lapses        int  // of decision leases
 	suspects      bool // nodes that run may be taken for gone, by the writer of views and by standbys
@@ -187,6 +188,7 @@ func (s *search) successors(x *world, visit emit) {
 		s.speak(x, i, visit)
 		s.end(x, i, visit)
 		s.crash(x, i, visit)
+		s.part(x, i, visit)
 	}
 	s.deliver(x, visit)
 }
@@ -209,6 +211,21 @@ func (s *search) crash(x *world, i int, visit emit) {
 		y.lose()
 		visit(&y, "crash "+name(n.life))
 	}
+}
+
+// part has a node say farewell. It grants nothing any more, for good.
+func (s *search) part(x *world, i int, visit emit) {
+	n := &x.nodes[i]
+	if int(x.farewells) >= s.farewells || n.parted {
+		return
+	}
+	y := *x
+	y.farewells++
+	if y.nodes[i].parted = true; s.broken != ruleFarewell {
+		y.nodes[i] = worldNode{life: n.life, reported: n.reported, parted: true}
+		y.lose()
+	}
+	visit(&y, name(n.life)+" says farewell")
 }
 
 // learn has a node adopt views, and the writer hear from it.
@@ -321,6 +338,13 @@ func (s *search) end(x *world, i int, visit emit) {
 	for _, l := range x.claim(n.view).Predecessors {
 		p := codeOf(l)
 		lives := x.isAlive(p)
+		if x.hasParted(p) && !n.heard.has(p) {
+			y := *x
+			if s.apply(&y, i, Event{Kind: Ended, From: l}, nil) {
+				visit(&y, name(n.life)+" hears the farewell of "+name(p))
+			}
+			continue
+		}
 		if n.heard.has(p) || lives && !x.nodes[p.node()].suspended && s.broken != ruleWaits {
 			continue
 		}

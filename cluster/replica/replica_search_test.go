@@ -18,6 +18,9 @@ var settings = []struct {
 	{"views that move, no faults", search{limit: 2, grants: 3, moves: 2}},
 	{"leases that lapse", search{limit: 2, grants: 2, moves: 2, lapses: 2, most: 200_000}},
 	{"a crash", search{limit: 2, grants: 3, moves: 1, crashes: 1, most: 200_000}},
+	{"a farewell", search{limit: 2, grants: 3, moves: 1, farewells: 1, most: 200_000}},
+	{"a farewell and a crash", search{limit: 2, grants: 3, moves: 1, farewells: 1, crashes: 1, most: 200_000}},
+	{"a farewell, a suspicion and a lapse", search{limit: 2, grants: 3, moves: 1, farewells: 1, lapses: 1, suspects: true, most: 200_000}},
 	{"two crashes", search{limit: 2, grants: 3, moves: 1, crashes: 2, most: 200_000}},
 	{"two suspicions and a lapse", search{limit: 2, grants: 3, moves: 2, lapses: 1, suspects: true, most: 200_000}},
 	{"a crash and two suspicions", search{limit: 2, grants: 3, moves: 2, crashes: 1, suspects: true, most: 200_000}},
@@ -65,13 +68,14 @@ func TestSearchReplicas(t *testing.T) {
 func TestSearchReplicasFindsDefects(t *testing.T) {
 	suspicions := search{limit: 2, grants: 2, moves: 2, lapses: 1, suspects: true, most: 300_000}
 	crash := search{limit: 2, grants: 2, moves: 1, crashes: 1, most: 100_000}
+	farewell := search{limit: 2, grants: 2, moves: 1, farewells: 1, most: 100_000}
 	for _, tc := range []struct {
 		broken rule
 		search
 	}{
 		{ruleLater, suspicions}, {ruleAllBefore, suspicions}, {ruleReinstate, suspicions}, {ruleStops, suspicions}, {ruleWaits, suspicions},
 		{ruleKeepsDeltas, suspicions}, {ruleOnce, suspicions}, {ruleSettled, suspicions}, {ruleOwnTerm, suspicions},
-		{ruleReportKeeps, crash}, {ruleOwnerFirst, crash}, {ruleComplete, crash},
+		{ruleReportKeeps, crash}, {ruleOwnerFirst, crash}, {ruleComplete, crash}, {ruleFarewell, farewell},
 	} {
 		t.Run(string(tc.broken), func(t *testing.T) {
 			s := tc.search

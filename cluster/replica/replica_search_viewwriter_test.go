@@ -13,6 +13,7 @@ type nextKey struct {
 	reported [worldNodes]nodeReport
 	lives    lives4
 	alive    uint8
+	parted   uint8
 	moves    bool
 }
 
@@ -33,6 +34,9 @@ func (s *search) write(x *world, visit emit) {
 		key.lives |= lives4(n.life) << (4 * i)
 		if n.alive {
 			key.alive |= 1 << i
+		}
+		if n.parted {
+			key.parted |= 1 << i
 		}
 		key.reported[i] = s.believed(n.reported, x.written)
 	}
@@ -103,7 +107,8 @@ func (s *search) follow(k *nextKey) (views []nextView) {
 		}
 		part := &v.Partitions[0]
 		next := nextView{worldView: worldView{codeOf(part.Owner), codeOf(part.Standby), uint8(part.Term), packLives(v.Lives()), packLives(part.Predecessors)}}
-		next.blind = !slices.ContainsFunc(seen.Nodes, func(m view.Member) bool { return m.ID == lifeTable[k.last.owner].ID })
+		owner := lifeTable[k.last.owner]
+		next.blind = !slices.ContainsFunc(seen.Nodes, func(m view.Member) bool { return m.ID == owner.ID }) && !slices.Contains(seen.Farewells, owner)
 		if !slices.Contains(views, next) && (k.moves || !costs(k, &next.worldView)) {
 			views = append(views, next)
 		}
@@ -141,7 +146,7 @@ func (k *nextKey) reports() (r view.Reports) {
 	return r
 }
 
-// sights returns what the writer may see: nothing, one node as it is, all as they are, and a node that runs as gone.
+// sights returns what the writer may see: nothing, one node as it is, all as they are, a node that runs as gone, and one that has said farewell as if it ran.
 func (s *search) sights(k *nextKey) (sights []view.Seen) {
 	all := view.Seen{}
 	sights = append(sights, all)
@@ -153,6 +158,12 @@ func (s *search) sights(k *nextKey) (sights []view.Seen) {
 				gone.State = view.Gone
 				sights = append(sights, view.Seen{Nodes: []view.Member{gone}})
 			}
+		}
+		if k.parted>>i&1 == 1 {
+			registered := m
+			registered.State = view.Ready
+			sights = append(sights, view.Seen{Nodes: []view.Member{registered}, Farewells: []view.Life{m.Life}})
+			all.Farewells = append(all.Farewells, m.Life)
 		}
 		sights = append(sights, view.Seen{Nodes: []view.Member{m}})
 		all.Nodes = append(all.Nodes, m)

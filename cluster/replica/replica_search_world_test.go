@@ -114,6 +114,7 @@ type worldView struct {
 type worldNode struct {
 	life                    life
 	alive, suspended        bool
+	parted                  bool // it has said farewell
 	gave                    bool // Replica.Gave is the term of the claim
 	state                   State
 	view                    uint8 // the number of the newest that it has adopted
@@ -164,6 +165,7 @@ type world struct {
 	grants                 [worldGrants]uint8
 	written, granted, lost uint8
 	crashes, moves, lapses uint8
+	farewells              uint8
 	inexact                bool // two standbys may have granted from their copies: the limit is not checked any more
 }
 
@@ -171,6 +173,11 @@ func (w *world) last() *worldView { return &w.views[w.written-1] }
 
 func (w *world) isAlive(l life) bool {
 	return l != 0 && w.nodes[l.node()].alive && w.nodes[l.node()].life == l
+}
+
+// hasParted reports whether a life has said farewell.
+func (w *world) hasParted(l life) bool {
+	return l != 0 && w.nodes[l.node()].parted && w.nodes[l.node()].life == l
 }
 
 // replica returns the replica of a node.
