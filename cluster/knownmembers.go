@@ -14,6 +14,8 @@ type knownMembers struct {
 	self   func() view.Life // this life of the node
 	router *Router
 	byLife atomic.Pointer[map[view.Life]*otherMember] // replaced by Owners.meet
+
+	farewells atomic.Pointer[[]view.Life] // that have said farewell, of those that the view names; replaced by Owners.keepFarewells
 }
 
 // all returns the other members and predecessors.
@@ -90,10 +92,13 @@ func (m *knownMembers) awaitsWord(id string, lost time.Time) bool {
 	return false
 }
 
-// hasEnded reports whether a later life of an id is a member, or has answered, or is this node.
+// hasEnded reports whether a life has said farewell, or a later life of its id is a member, or has answered, or is this node.
 func (m *knownMembers) hasEnded(l view.Life) bool {
 	if l.ID == m.self().ID {
 		return l != m.self()
+	}
+	if m.hasSaidFarewell(l) {
+		return true
 	}
 	if v := m.router.View(); v != nil { // it has none while the first is adopted
 		if i, member := v.Index(l.ID); member && v.Members[i].Incarnation > l.Incarnation {

@@ -71,6 +71,9 @@ type Electorate interface {
 	Reached(l Life) bool
 	// Unconnected returns the members of which one has said lately that it does not reach the other.
 	Unconnected() []view.Pair
+	// Farewells returns the lives that have said farewell, of those that the view names, and Parted what is full when one has.
+	Farewells() []view.Life
+	Parted() <-chan struct{}
 }
 
 // NewMembership returns the membership of the node self.
@@ -109,6 +112,7 @@ func (m *Membership) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.changed:
+		case <-m.electors.Parted():
 		case <-again.C:
 		}
 		content := m.Latest()
@@ -149,7 +153,7 @@ func (m *Membership) writeView(ctx context.Context, content RegistryContent) (wa
 	m.noteWaiting(content, now)
 	m.electors.Consider(content.Routing, content.Nodes)
 	accused := m.accused(content)
-	content.Nodes = without(content.Nodes, accused)
+	content.Nodes = parted(without(content.Nodes, accused), m.electors.Farewells())
 	if len(content.Nodes) == 0 || writer(content.Routing, content.Nodes) != m.self {
 		return recheck
 	}
@@ -212,7 +216,10 @@ func (m *Membership) next(content RegistryContent, admitted []Node, accused map[
 	}
 	reports := m.electors.Reports()
 	overdue := m.isOverdue(v, reports, now)
-	seen := view.Seen{Nodes: m.seen(v, admitted, accused, now), Most: m.params.MaxMembers(), Overdue: overdue, Silent: m.silent(v), Unconnected: m.electors.Unconnected()}
+	seen := view.Seen{
+		Nodes: m.seen(v, admitted, accused, now), Most: m.params.MaxMembers(), Overdue: overdue,
+		Silent: m.silent(v), Unconnected: m.electors.Unconnected(), Farewells: m.electors.Farewells(),
+	}
 	next, urgency := view.Next(v, seen, reports, m.electors.Plan(v))
 	if next != nil && overdue {
 		m.log.Warn("members change although fewer than half have adopted the last change: those that are missing may still grant, if they live",
@@ -436,6 +443,20 @@ func (m *Membership) accused(content RegistryContent) map[Life][]string {
 		return !member || content.Routing.Members[i].Incarnation != l.Incarnation
 	})
 	return accused
+}
+
+// parted returns the nodes. Those that have said farewell have left, although their keys may say else.
+func parted(nodes []Node, farewells []view.Life) []Node {
+	if len(farewells) == 0 {
+		return nodes
+	}
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		if slices.Contains(farewells, nodes[i].Member().life()) {
+			nodes[i].State = Left
+		}
+	}
+	return nodes
 }
 
 // without returns the nodes except some lives.

@@ -32,6 +32,7 @@ type Owners struct {
 	params  ring.Params
 	metrics ownershipMetrics
 
+	parted   chan struct{}                 // full when a life has said farewell; has room for one
 	standbys []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
 	cohort   *errgroup.Group               // the goroutines of Run
 
@@ -104,10 +105,11 @@ const uncounted = 1 << 63
 func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o := &Owners{
 		OwnersConfig: c, params: params,
-		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group),
+		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group), parted: make(chan struct{}, 1),
 	}
 	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
+	o.knownMembers.farewells.Store(new([]view.Life))
 	if o.State == nil {
 		o.State = func() State { return Ready }
 	}
@@ -125,8 +127,8 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
 	o.metrics = newOwnershipMetrics(c.Metrics, o)
 	o.node = ownership.NewNode(ownership.Config{
-		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
-		Observer: observer{o}, Logger: c.Logger,
+		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone,
+		HasSaidFarewell: o.knownMembers.hasSaidFarewell, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
 	})
 	c.Router.own.locator = o
 	c.DenialLeases.strictAcks = &strictAcks{
@@ -181,6 +183,7 @@ func (o *Owners) Adopt(v *view.View) {
 	o.view = v
 	o.meet(v)
 	o.newest.Keep(v)
+	o.keepFarewells()
 	o.node.Adopt(v)
 	o.newest.Note(o.node.Report())
 	o.Router.SetView(routing)

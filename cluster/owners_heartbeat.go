@@ -32,13 +32,16 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 	caller, sent, asked := o.caller(c), time.Now(), o.Shard.Now()
 	caller.To = 0 // to hear if it was restarted
 	call, cancel := context.WithTimeout(ctx, callTimeout)
-	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller, Reports: o.Reports().Append(nil), Findings: o.admission.say()})
+	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{
+		Caller: caller, Reports: o.Reports().Append(nil), Findings: o.admission.say(), Farewells: wireFarewells(o.Farewells()),
+	})
 	cancel()
 	if err != nil {
 		return false
 	}
 	c.compare(resp.GetClock(), asked, o.Shard.Now())
 	o.hear(c.member.ID, resp.GetReports(), resp.GetFindings())
+	o.hearFarewells(resp.GetFarewells())
 	c.answered.Store(resp.GetIncarnation())
 	if !c.isItself() {
 		return true // it was restarted, and may have forgotten a view

@@ -2,9 +2,16 @@ package cluster
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"time"
 
+	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/view"
 )
+
+// farewellTimeout is how long a node that ends waits for members to hear its farewell.
+const farewellTimeout = 250 * time.Millisecond
 
 // isLeaving reports whether this node is a member that leaves.
 func (o *Owners) isLeaving() bool {
@@ -30,6 +37,76 @@ func (o *Owners) Depart() {
 
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
+
+// SayFarewell ends that this node decides and confirms decision leases, for good, and says so to all members that it reaches. They
+// need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so that it grants nothing any
+// more. A node that no view names says nothing.
+func (o *Owners) SayFarewell() {
+	o.node.End()
+	o.Depart()
+	o.mu.Lock()
+	isNamed := o.view != nil && o.view.Names(o.life())
+	o.mu.Unlock()
+	if !isNamed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	defer cancel()
+	farewells := append(wireFarewells(o.Farewells()), wireFarewells([]view.Life{o.life()})...)
+	var calls sync.WaitGroup
+	for _, c := range o.knownMembers.all() {
+		calls.Go(func() {
+			caller := o.caller(c)
+			caller.To, caller.View = 0, 0 // it may have been restarted, and must not fetch a view from here
+			if _, err := c.client.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller, Farewells: farewells}); err != nil {
+				o.Logger.Debug("farewell not heard", "member", c.member.ID, "error", err)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.
+func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load() }
+
+// Parted implements Electorate.
+func (o *Owners) Parted() <-chan struct{} { return o.parted }
+
+// hearFarewells records which lives have said farewell, as a member knows it. One of this life itself is none.
+func (o *Owners) hearFarewells(farewells []*peerv1.Farewell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range farewells {
+		l := view.Life{ID: f.GetId(), Incarnation: f.GetIncarnation()}
+		if l != o.life() && o.newest.NoteFarewell(l) {
+			o.Logger.Info("a member has left", "id", l.ID, "incarnation", l.Incarnation)
+			o.keepFarewells()
+			o.knownMembers.beatSoon()
+			select {
+			case o.parted <- struct{}{}:
+			default: // it is known already that some have
+			}
+		}
+	}
+}
+
+// keepFarewells has others know what newest has. o.mu is held.
+func (o *Owners) keepFarewells() {
+	farewells := o.newest.Farewells()
+	o.knownMembers.farewells.Store(&farewells)
+}
+
+// hasSaidFarewell reports whether a life has said farewell.
+func (m *knownMembers) hasSaidFarewell(l view.Life) bool {
+	return slices.Contains(*m.farewells.Load(), l)
+}
+
+func wireFarewells(lives []view.Life) (farewells []*peerv1.Farewell) {
+	for _, l := range lives {
+		farewells = append(farewells, &peerv1.Farewell{Id: l.ID, Incarnation: l.Incarnation})
+	}
+	return farewells
+}
 
 // IsOver reports whether Flush was called.
 func (o *Owners) IsOver() bool { return o.node.IsOver() }

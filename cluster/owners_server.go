@@ -77,6 +77,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	if departed {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and confirms no decision lease", o.Self.ID)
 	}
+	o.hearFarewells(req.GetFarewells())
 	o.hear(req.GetCaller().GetId(), req.GetReports(), req.GetFindings())
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
@@ -84,7 +85,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 		Reaches: o.knownMembers.reached(), Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
 		View: o.number(), Incarnation: o.life().Incarnation,
 		Active: uint32(handover.Active), Wanted: uint32(handover.Wanted), Leaving: uint32(handover.Leaving),
-		State: string(handover.State), Load: o.Load().wire(time.Now()),
+		State: string(handover.State), Load: o.Load().wire(time.Now()), Farewells: wireFarewells(o.Farewells()),
 	}, nil
 }
 

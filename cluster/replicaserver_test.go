@@ -49,7 +49,8 @@ func replicaNodes(t *testing.T, ids ...string) map[string]*replicaNode {
 		}
 		node := ownership.NewNode(ownership.Config{
 			Self: self, Shard: counters, Partitions: replicaRing.Partitions, Peers: peers, Plan: replicaPlan(t),
-			Reports: func() view.Reports { return nil }, IsGone: func(view.Life, uint64) bool { return false }, Attest: func() {}, Observer: unobserved{},
+			Reports: func() view.Reports { return nil }, IsGone: func(view.Life, uint64) bool { return false },
+			HasSaidFarewell: func(view.Life) bool { return false }, Attest: func() {}, Observer: unobserved{},
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		nodes[id] = &replicaNode{node, serveReplicas(t, node)}

@@ -186,6 +186,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		endRegistry()
 		<-registryEnded
 		n.stopServers()
+		n.owners.SayFarewell()
 		endParts()
 		return nil
 	})

@@ -82,8 +82,8 @@ func (d *decisionLease) become(l view.Life) {
 	d.lease = lease
 }
 
-// end ends that this node decides, for good.
-func (d *decisionLease) end() {
+// End ends that this node decides, for good.
+func (d *decisionLease) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.isOver.Store(true)

@@ -33,6 +33,10 @@ func (n *Node) observe(waited map[view.Life]uint64) (ended []view.Life) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for l, term := range waited {
+		if n.HasSaidFarewell(l) { // it grants nothing any more, although its witnesses may still confirm it
+			ended = append(ended, l)
+			continue
+		}
 		e := n.endings[l].Observe(now, n.view.HaveLeft(term, reports) && n.IsGone(l, term))
 		n.endings[l] = e
 		if e.HasEnded(now) {

@@ -20,7 +20,7 @@ func (n *Node) Flush(ctx context.Context) {
 		x.wantAll()
 	}
 	pause(ctx, shard.Brief) // then the standbys have short-lived counters as well
-	n.end()
+	n.End()
 	for !n.isFlushed() && ctx.Err() == nil {
 		n.remind()
 		pause(ctx, flushEvery)

@@ -31,6 +31,8 @@ type Config struct {
 	Reports func() view.Reports
 	// IsGone reports whether the etcd lease of a life was gone at some moment after the view of that number was written.
 	IsGone func(l view.Life, number uint64) bool
+	// HasSaidFarewell reports whether a life has said that it has ended to decide, for good. It is called with locks held.
+	HasSaidFarewell func(l view.Life) bool
 	// Attest is called before the node looks at the clock, many times a second: what etcd has granted and renewed is told meanwhile.
 	Attest func()
 	// Observer is told what becomes of partitions.

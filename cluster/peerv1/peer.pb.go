@@ -825,7 +825,10 @@ type HeartbeatRequest struct {
 	// node that writes views need not reach all members.
 	Reports []byte `protobuf:"bytes,2,opt,name=reports,proto3" json:"reports,omitempty"`
 	// Of a member, its findings about the nodes that want to join and about members; at most 64.
-	Findings      []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
+	Findings []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
+	// The lives that have said farewell, as far as the caller knows and its view concerns them. If the caller is one of them, this is its farewell: it has
+	// ended to grant and to confirm decision leases, for good.
+	Farewells     []*Farewell `protobuf:"bytes,4,rep,name=farewells,proto3" json:"farewells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +884,68 @@ func (x *HeartbeatRequest) GetFindings() []*Finding {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetFarewells() []*Farewell {
+	if x != nil {
+		return x.Farewells
+	}
+	return nil
+}
+
+// Farewell names a life of a node that has ended by its own word.
+type Farewell struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the node.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its incarnation, at least 1.
+	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Farewell) Reset() {
+	*x = Farewell{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Farewell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Farewell) ProtoMessage() {}
+
+func (x *Farewell) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Farewell.ProtoReflect.Descriptor instead.
+func (*Farewell) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Farewell) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Farewell) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 // Finding says whether a member reaches a node that wants to join, at the address that this node advertises, or
 // that it has not reached another member for long.
 type Finding struct {
@@ -905,7 +970,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +982,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +995,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Finding) GetId() string {
@@ -999,14 +1064,16 @@ type HeartbeatResponse struct {
 	// What it is doing: joining, ready or leaving. It is ready exactly if GET /readyz says so. Empty from an older version.
 	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	// What it has answered, and what it holds. Unset from an older version.
-	Load          *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
+	Load *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
+	// As in HeartbeatRequest.
+	Farewells     []*Farewell `protobuf:"bytes,12,rep,name=farewells,proto3" json:"farewells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1085,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1098,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -1111,6 +1178,13 @@ func (x *HeartbeatResponse) GetLoad() *Load {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetFarewells() []*Farewell {
+	if x != nil {
+		return x.Farewells
+	}
+	return nil
+}
+
 // Load is what a node has answered since it was started, and what it holds, for people who watch the cluster.
 type Load struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1143,7 +1217,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1229,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1242,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Load) GetAllowed() uint64 {
@@ -1259,7 +1333,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1345,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1358,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -1305,7 +1379,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1391,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1404,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -1353,7 +1427,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1439,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1452,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FeedRequest) GetCaller() *Caller {
@@ -1422,7 +1496,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1508,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1521,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Changes) GetPartition() uint32 {
@@ -1526,7 +1600,7 @@ type CopyVersion struct {
 
 func (x *CopyVersion) Reset() {
 	*x = CopyVersion{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1612,7 @@ func (x *CopyVersion) String() string {
 func (*CopyVersion) ProtoMessage() {}
 
 func (x *CopyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1625,7 @@ func (x *CopyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyVersion.ProtoReflect.Descriptor instead.
 func (*CopyVersion) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CopyVersion) GetTerm() uint64 {
@@ -1583,7 +1657,7 @@ type DeltaMark struct {
 
 func (x *DeltaMark) Reset() {
 	*x = DeltaMark{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1669,7 @@ func (x *DeltaMark) String() string {
 func (*DeltaMark) ProtoMessage() {}
 
 func (x *DeltaMark) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1682,7 @@ func (x *DeltaMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaMark.ProtoReflect.Descriptor instead.
 func (*DeltaMark) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeltaMark) GetId() string {
@@ -1645,7 +1719,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1731,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1744,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FeedResponse) GetView() uint64 {
@@ -1700,7 +1774,7 @@ type PostRequest struct {
 
 func (x *PostRequest) Reset() {
 	*x = PostRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1786,7 @@ func (x *PostRequest) String() string {
 func (*PostRequest) ProtoMessage() {}
 
 func (x *PostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1799,7 @@ func (x *PostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostRequest.ProtoReflect.Descriptor instead.
 func (*PostRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PostRequest) GetCaller() *Caller {
@@ -1755,7 +1829,7 @@ type PartitionDeltas struct {
 
 func (x *PartitionDeltas) Reset() {
 	*x = PartitionDeltas{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1841,7 @@ func (x *PartitionDeltas) String() string {
 func (*PartitionDeltas) ProtoMessage() {}
 
 func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1854,7 @@ func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionDeltas.ProtoReflect.Descriptor instead.
 func (*PartitionDeltas) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PartitionDeltas) GetPartition() uint32 {
@@ -1810,7 +1884,7 @@ type DeltaBatch struct {
 
 func (x *DeltaBatch) Reset() {
 	*x = DeltaBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1896,7 @@ func (x *DeltaBatch) String() string {
 func (*DeltaBatch) ProtoMessage() {}
 
 func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1909,7 @@ func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaBatch.ProtoReflect.Descriptor instead.
 func (*DeltaBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeltaBatch) GetNumber() uint64 {
@@ -1865,7 +1939,7 @@ type PostResponse struct {
 
 func (x *PostResponse) Reset() {
 	*x = PostResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1951,7 @@ func (x *PostResponse) String() string {
 func (*PostResponse) ProtoMessage() {}
 
 func (x *PostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1964,7 @@ func (x *PostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostResponse.ProtoReflect.Descriptor instead.
 func (*PostResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PostResponse) GetView() uint64 {
@@ -1922,7 +1996,7 @@ type PostAnswer struct {
 
 func (x *PostAnswer) Reset() {
 	*x = PostAnswer{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2008,7 @@ func (x *PostAnswer) String() string {
 func (*PostAnswer) ProtoMessage() {}
 
 func (x *PostAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2021,7 @@ func (x *PostAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostAnswer.ProtoReflect.Descriptor instead.
 func (*PostAnswer) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PostAnswer) GetRefused() bool {
@@ -1982,7 +2056,7 @@ type HearRequest struct {
 
 func (x *HearRequest) Reset() {
 	*x = HearRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2068,7 @@ func (x *HearRequest) String() string {
 func (*HearRequest) ProtoMessage() {}
 
 func (x *HearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2081,7 @@ func (x *HearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearRequest.ProtoReflect.Descriptor instead.
 func (*HearRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HearRequest) GetCaller() *Caller {
@@ -2030,7 +2104,7 @@ type HearResponse struct {
 
 func (x *HearResponse) Reset() {
 	*x = HearResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2116,7 @@ func (x *HearResponse) String() string {
 func (*HearResponse) ProtoMessage() {}
 
 func (x *HearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2129,7 @@ func (x *HearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearResponse.ProtoReflect.Descriptor instead.
 func (*HearResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HearResponse) GetView() uint64 {
@@ -2085,7 +2159,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2171,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2184,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AskRequest) GetCaller() *Caller {
@@ -2142,7 +2216,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2228,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2241,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CopyRequest) GetPartition() uint32 {
@@ -2202,7 +2276,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2288,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2301,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AskResponse) GetView() uint64 {
@@ -2250,7 +2324,7 @@ type ListVersionsRequest struct {
 
 func (x *ListVersionsRequest) Reset() {
 	*x = ListVersionsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2336,7 @@ func (x *ListVersionsRequest) String() string {
 func (*ListVersionsRequest) ProtoMessage() {}
 
 func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2349,7 @@ func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListVersionsRequest) GetCaller() *Caller {
@@ -2305,7 +2379,7 @@ type ListVersionsResponse struct {
 
 func (x *ListVersionsResponse) Reset() {
 	*x = ListVersionsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2391,7 @@ func (x *ListVersionsResponse) String() string {
 func (*ListVersionsResponse) ProtoMessage() {}
 
 func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2404,7 @@ func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListVersionsResponse) GetView() uint64 {
@@ -2401,18 +2475,22 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\x12\x13\n" +
 	"\x05to_id\x18\a \x01(\tR\x04toId\x12\x18\n" +
-	"\aversion\x18\b \x01(\rR\aversion\"\x8d\x01\n" +
+	"\aversion\x18\b \x01(\rR\aversion\"\xc3\x01\n" +
 	"\x10HeartbeatRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x18\n" +
 	"\areports\x18\x02 \x01(\fR\areports\x121\n" +
-	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\"\x9d\x01\n" +
+	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x124\n" +
+	"\tfarewells\x18\x04 \x03(\v2\x16.weir.peer.v1.FarewellR\tfarewells\"<\n" +
+	"\bFarewell\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\x9d\x01\n" +
 	"\aFinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\areached\x18\x03 \x01(\bR\areached\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaccused\x18\x05 \x01(\bR\aaccused\x12\x14\n" +
-	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\xce\x02\n" +
+	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\x84\x03\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -2425,7 +2503,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bfindings\x18\t \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12&\n" +
-	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\"\xb0\x02\n" +
+	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\x124\n" +
+	"\tfarewells\x18\f \x03(\v2\x16.weir.peer.v1.FarewellR\tfarewells\"\xb0\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +
@@ -2541,7 +2620,7 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(FeedReceipt)(0),                // 0: weir.peer.v1.FeedReceipt
 	(*StreamDecisionsRequest)(nil),  // 1: weir.peer.v1.StreamDecisionsRequest
@@ -2555,28 +2634,29 @@ var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(*TopKey)(nil),                  // 9: weir.peer.v1.TopKey
 	(*Caller)(nil),                  // 10: weir.peer.v1.Caller
 	(*HeartbeatRequest)(nil),        // 11: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),                 // 12: weir.peer.v1.Finding
-	(*HeartbeatResponse)(nil),       // 13: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),                    // 14: weir.peer.v1.Load
-	(*GetViewRequest)(nil),          // 15: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),         // 16: weir.peer.v1.GetViewResponse
-	(*FeedRequest)(nil),             // 17: weir.peer.v1.FeedRequest
-	(*Changes)(nil),                 // 18: weir.peer.v1.Changes
-	(*CopyVersion)(nil),             // 19: weir.peer.v1.CopyVersion
-	(*DeltaMark)(nil),               // 20: weir.peer.v1.DeltaMark
-	(*FeedResponse)(nil),            // 21: weir.peer.v1.FeedResponse
-	(*PostRequest)(nil),             // 22: weir.peer.v1.PostRequest
-	(*PartitionDeltas)(nil),         // 23: weir.peer.v1.PartitionDeltas
-	(*DeltaBatch)(nil),              // 24: weir.peer.v1.DeltaBatch
-	(*PostResponse)(nil),            // 25: weir.peer.v1.PostResponse
-	(*PostAnswer)(nil),              // 26: weir.peer.v1.PostAnswer
-	(*HearRequest)(nil),             // 27: weir.peer.v1.HearRequest
-	(*HearResponse)(nil),            // 28: weir.peer.v1.HearResponse
-	(*AskRequest)(nil),              // 29: weir.peer.v1.AskRequest
-	(*CopyRequest)(nil),             // 30: weir.peer.v1.CopyRequest
-	(*AskResponse)(nil),             // 31: weir.peer.v1.AskResponse
-	(*ListVersionsRequest)(nil),     // 32: weir.peer.v1.ListVersionsRequest
-	(*ListVersionsResponse)(nil),    // 33: weir.peer.v1.ListVersionsResponse
+	(*Farewell)(nil),                // 12: weir.peer.v1.Farewell
+	(*Finding)(nil),                 // 13: weir.peer.v1.Finding
+	(*HeartbeatResponse)(nil),       // 14: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                    // 15: weir.peer.v1.Load
+	(*GetViewRequest)(nil),          // 16: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),         // 17: weir.peer.v1.GetViewResponse
+	(*FeedRequest)(nil),             // 18: weir.peer.v1.FeedRequest
+	(*Changes)(nil),                 // 19: weir.peer.v1.Changes
+	(*CopyVersion)(nil),             // 20: weir.peer.v1.CopyVersion
+	(*DeltaMark)(nil),               // 21: weir.peer.v1.DeltaMark
+	(*FeedResponse)(nil),            // 22: weir.peer.v1.FeedResponse
+	(*PostRequest)(nil),             // 23: weir.peer.v1.PostRequest
+	(*PartitionDeltas)(nil),         // 24: weir.peer.v1.PartitionDeltas
+	(*DeltaBatch)(nil),              // 25: weir.peer.v1.DeltaBatch
+	(*PostResponse)(nil),            // 26: weir.peer.v1.PostResponse
+	(*PostAnswer)(nil),              // 27: weir.peer.v1.PostAnswer
+	(*HearRequest)(nil),             // 28: weir.peer.v1.HearRequest
+	(*HearResponse)(nil),            // 29: weir.peer.v1.HearResponse
+	(*AskRequest)(nil),              // 30: weir.peer.v1.AskRequest
+	(*CopyRequest)(nil),             // 31: weir.peer.v1.CopyRequest
+	(*AskResponse)(nil),             // 32: weir.peer.v1.AskResponse
+	(*ListVersionsRequest)(nil),     // 33: weir.peer.v1.ListVersionsRequest
+	(*ListVersionsResponse)(nil),    // 34: weir.peer.v1.ListVersionsResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	10, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
@@ -2586,50 +2666,52 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	9,  // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
 	8,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
 	10, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	12, // 7: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	12, // 8: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	14, // 9: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	10, // 10: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 11: weir.peer.v1.FeedRequest.caller:type_name -> weir.peer.v1.Caller
-	18, // 12: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
-	19, // 13: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
-	20, // 14: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
-	0,  // 15: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
-	10, // 16: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
-	23, // 17: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
-	24, // 18: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
-	26, // 19: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
-	10, // 20: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
-	23, // 21: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
-	10, // 22: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
-	30, // 23: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
-	10, // 24: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
-	19, // 25: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
-	11, // 26: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	15, // 27: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 28: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	3,  // 29: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	1,  // 30: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
-	17, // 31: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
-	22, // 32: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
-	27, // 33: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
-	29, // 34: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
-	32, // 35: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
-	13, // 36: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	16, // 37: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	7,  // 38: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	4,  // 39: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	2,  // 40: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
-	21, // 41: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
-	25, // 42: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
-	28, // 43: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
-	31, // 44: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
-	33, // 45: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	13, // 7: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	12, // 8: weir.peer.v1.HeartbeatRequest.farewells:type_name -> weir.peer.v1.Farewell
+	13, // 9: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	15, // 10: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	12, // 11: weir.peer.v1.HeartbeatResponse.farewells:type_name -> weir.peer.v1.Farewell
+	10, // 12: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 13: weir.peer.v1.FeedRequest.caller:type_name -> weir.peer.v1.Caller
+	19, // 14: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
+	20, // 15: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
+	21, // 16: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
+	0,  // 17: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
+	10, // 18: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 19: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
+	25, // 20: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
+	27, // 21: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
+	10, // 22: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 23: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
+	10, // 24: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
+	31, // 25: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
+	10, // 26: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
+	20, // 27: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
+	11, // 28: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	16, // 29: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 30: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	3,  // 31: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	1,  // 32: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	18, // 33: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
+	23, // 34: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
+	28, // 35: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
+	30, // 36: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
+	33, // 37: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
+	14, // 38: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	17, // 39: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	7,  // 40: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	4,  // 41: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	2,  // 42: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	22, // 43: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
+	26, // 44: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
+	29, // 45: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
+	32, // 46: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
+	34, // 47: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
+	38, // [38:48] is the sub-list for method output_type
+	28, // [28:38] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2643,7 +2725,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
