@@ -169,6 +169,8 @@ func (h testLocator) IsGrantable(uint32) bool { return !h.noCopies }
 
 func (h testLocator) DecidesProvisionally(uint32) bool { return false }
 
+func (h testLocator) StandIn(uint32) string { return "" }
+
 func (h testLocator) ReturnGranted(take shard.Take) string {
 	if !h.grantsAreAdded {
 		return ""

@@ -33,6 +33,7 @@ type Owners struct {
 	metrics ownershipMetrics
 
 	parted   chan struct{}                 // full when a life has said farewell; has room for one
+	standIns atomic.Pointer[[]view.Life]   // by partition; replaced by findStandIns
 	standbys []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
 	cohort   *errgroup.Group               // the goroutines of Run
 
@@ -110,6 +111,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
 	o.knownMembers.farewells.Store(new([]view.Life))
+	o.standIns.Store(new([]view.Life))
 	if o.State == nil {
 		o.State = func() State { return Ready }
 	}
@@ -128,7 +130,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.metrics = newOwnershipMetrics(c.Metrics, o)
 	o.node = ownership.NewNode(ownership.Config{
 		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone,
-		HasSaidFarewell: o.knownMembers.hasSaidFarewell, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
+		HasSaidFarewell: o.knownMembers.hasSaidFarewell, StandIns: o.standInsOf, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
 	})
 	c.Router.own.locator = o
 	c.DenialLeases.strictAcks = &strictAcks{

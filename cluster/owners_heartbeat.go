@@ -68,6 +68,9 @@ func (o *Owners) hear(from string, encoded []byte, findings []*peerv1.Finding) {
 	for _, r := range reports {
 		o.newest.Note(r)
 	}
+	if len(o.Farewells()) > 0 {
+		o.findStandIns()
+	}
 }
 
 // catchUp fetches the view of a node that has said that it has a newer one, and adopts it.

@@ -82,6 +82,7 @@ func (o *Owners) hearFarewells(farewells []*peerv1.Farewell) {
 			o.Logger.Info("a member has left", "id", l.ID, "incarnation", l.Incarnation)
 			o.keepFarewells()
 			o.knownMembers.beatSoon()
+			o.node.LookSoon()
 			select {
 			case o.parted <- struct{}{}:
 			default: // it is known already that some have
@@ -94,6 +95,7 @@ func (o *Owners) hearFarewells(farewells []*peerv1.Farewell) {
 func (o *Owners) keepFarewells() {
 	farewells := o.newest.Farewells()
 	o.knownMembers.farewells.Store(&farewells)
+	o.findStandIns()
 }
 
 // hasSaidFarewell reports whether a life has said farewell.

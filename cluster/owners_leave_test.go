@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
@@ -12,8 +13,9 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// endWithFarewell ends a node as one that is told to stop without the registry: it leaves its partitions to its standbys, and stays registered as it was.
-func (c *ownershipCluster) endWithFarewell(id string) {
+// endWithFarewell ends a node as one that is told to stop without the registry: it leaves its partitions to its standbys, and stays registered as it was. then is called
+// once all that follows at once has happened.
+func (c *ownershipCluster) endWithFarewell(id string, then func()) {
 	n := c.alive[id]
 	flushing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -21,7 +23,26 @@ func (c *ownershipCluster) endWithFarewell(id string) {
 	n.conns.Close()
 	n.server.Stop()
 	n.owners.SayFarewell()
+	synctest.Wait()
+	then()
 	c.crash(id)
+}
+
+// cutOff has a node that is yet to start reach no other one, and be reached by none, or mends that.
+func (c *ownershipCluster) cutOff(id string, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.alive {
+		c.cuts[[2]string{id, other + ":1"}], c.cuts[[2]string{other, id + ":1"}] = cut, cut
+	}
+}
+
+// provisional returns how many nodes decide about a key from copies for all that ask, without one that ends.
+func (c *ownershipCluster) provisional(key int, without string) (nodes int) {
+	for _, n := range c.alive {
+		nodes += int(boolByte(n.id != without && n.owners.node.DecidesProvisionally(ownershipKey(key).Partition(uint32(ownershipRing.Partitions)))))
+	}
+	return nodes
 }
 
 // TestFarewell ends the node that writes views, which stays registered as ready. It does not reach the next writer, to which the third node passes its farewell on.
@@ -35,7 +56,7 @@ func TestFarewell(t *testing.T) {
 		c.replicated()
 		a, b := c.alive["a"], c.alive["b"]
 		c.cut(&a.testNode, &b.testNode)
-		c.endWithFarewell("a")
+		c.endWithFarewell("a", func() {})
 		began := time.Now()
 		c.take(allowed, keys, 1)
 		c.settled()
@@ -98,5 +119,91 @@ func TestFarewellOfAnother(t *testing.T) {
 		if left := a.owners.Farewells(); len(left) > 0 {
 			t.Errorf("a node takes %v for ended, which is itself or is named by no view", left)
 		}
+	})
+}
+
+// TestLearnerStandsIn ends a node while the registry takes no views, and the newest one names no standby of some of its partitions. The learner has copies, and grants from
+// them at all nodes until the registry is back.
+func TestLearnerStandsIn(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		const keys = 300
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c", "d")
+		c.settled()
+		c.take(allowed, keys, 6)
+		c.replicated()
+		c.crash("c")
+		c.registry.expire("c")
+		a := c.alive["a"]
+		c.await("the members are without c", func() bool { return !a.router.View().IsMember("c") })
+		c.registry.change(func() { c.registry.down = true })
+		pass(replica.LeaseTime + 2*heartbeatEvery) // the owners have settled, and the learners have copies and report that
+		v, alone := a.owners.View(), c.withoutStandby("a", keys)
+		if len(alone) == 0 {
+			t.Fatal("all partitions of a have standbys")
+		}
+		c.endWithFarewell("a", func() {
+			for _, i := range alone {
+				if n := c.provisional(i, "a"); n != 1 {
+					t.Errorf("key %d: %d nodes stand in as soon as the farewell is heard, want the learner", i, n)
+				}
+			}
+		})
+		for _, n := range c.alive {
+			for _, i := range alone {
+				ok, source := c.checkAt(n, ownershipKey(i))
+				allowed[ownershipKey(i)] += int(boolByte(ok))
+				if !ok || source != shard.Provisional {
+					t.Errorf("key %d at %s: %t by source %d, want it allowed from a copy", i, n.id, ok, source)
+				}
+			}
+		}
+		c.cutOff("a", true)
+		again := c.startOffline("a", v) // it has nothing, and leaves it to the learners, which it does not reach at first
+		for _, cut := range []bool{true, false} {
+			c.cutOff("a", cut)
+			pass(2 * time.Second)
+			for _, i := range alone {
+				if n := c.provisional(i, ""); n != 1 {
+					t.Errorf("key %d, with the later life of the owner cut off (%t): %d nodes stand in, want the learner", i, cut, n)
+				}
+			}
+		}
+		c.reaching(again)
+		c.registry.change(func() { c.registry.down = false })
+		c.registry.expire("a")
+		c.enlist(again)
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// withoutStandby returns the keys in partitions that a node owns, and of which the newest view names no standby.
+func (c *ownershipCluster) withoutStandby(id string, keys int) (alone []int) {
+	v := c.alive[id].owners.View()
+	for i := range keys {
+		part := v.Partitions[ownershipKey(i).Partition(uint32(len(v.Partitions)))]
+		if part.Owner.ID == id && part.Standby == (view.Life{}) {
+			alone = append(alone, i)
+		}
+	}
+	return alone
+}
+
+// TestLearnerStandsInOnceItIsComplete has the only other node hear the farewell of an owner before it has all of its counters.
+func TestLearnerStandsInOnceItIsComplete(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a")
+		c.settled()
+		c.start("b")
+		a, b := c.alive["a"], c.alive["b"]
+		c.await("b is a member", func() bool { return b.router.View() != nil && b.router.View().IsMember("b") })
+		c.registry.change(func() { c.registry.down = true })
+		b.owners.hearFarewells(wireFarewells([]view.Life{a.owners.life()}))
+		if id := b.owners.StandIn(0); id != "" {
+			t.Fatalf("%s stands in before it has a complete copy", id)
+		}
+		c.await("b stands in", func() bool { return b.owners.StandIn(0) == "b" })
 	})
 }

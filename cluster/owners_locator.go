@@ -17,6 +17,34 @@ func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
 // DecidesProvisionally implements Locator.
 func (o *Owners) DecidesProvisionally(p uint32) bool { return o.node.DecidesProvisionally(p) }
 
+// StandIn implements Locator.
+func (o *Owners) StandIn(p uint32) string {
+	if lives := o.standInsOf(); lives != nil {
+		return lives[p].ID
+	}
+	return ""
+}
+
+// standInsOf returns by partition the life that stands in for an owner that has said farewell, the zero value for none; nil if there are none at all.
+func (o *Owners) standInsOf() []view.Life { return *o.standIns.Load() }
+
+// findStandIns finds out which lives stand in for owners that have said farewell. o.mu is held.
+func (o *Owners) findStandIns() {
+	var lives []view.Life
+	if farewells := o.Farewells(); len(farewells) > 0 {
+		plan, reports := o.Plan(o.view), o.newest.All()
+		for p := range o.view.Partitions {
+			if l := o.view.StandIn(p, plan, farewells, reports); l != (view.Life{}) {
+				if lives == nil {
+					lives = make([]view.Life, len(o.view.Partitions))
+				}
+				lives[p] = l
+			}
+		}
+	}
+	o.standIns.Store(&lives)
+}
+
 // ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
 func (o *Owners) ReturnGranted(take shard.Take) string {
 	p := take.Key.Partition(uint32(o.params.Partitions))

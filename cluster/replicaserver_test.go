@@ -50,7 +50,7 @@ func replicaNodes(t *testing.T, ids ...string) map[string]*replicaNode {
 		node := ownership.NewNode(ownership.Config{
 			Self: self, Shard: counters, Partitions: replicaRing.Partitions, Peers: peers, Plan: replicaPlan(t),
 			Reports: func() view.Reports { return nil }, IsGone: func(view.Life, uint64) bool { return false },
-			HasSaidFarewell: func(view.Life) bool { return false }, Attest: func() {}, Observer: unobserved{},
+			HasSaidFarewell: func(view.Life) bool { return false }, StandIns: func() []view.Life { return nil }, Attest: func() {}, Observer: unobserved{},
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		nodes[id] = &replicaNode{node, serveReplicas(t, node)}

@@ -27,6 +27,8 @@ type Locator interface {
 	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
 	// "" if that is seen to once a member has it, or cannot be known.
 	ReturnGranted(take shard.Take) string
+	// StandIn returns the id of the member that grants from its copy of partition p in the place of its owner, although it is not its standby; "" for none.
+	StandIn(p uint32) string
 	// Returning returns a channel that is closed when this node may decide again, if it was suspended
 	// until just now, or else nil.
 	Returning() <-chan struct{}
@@ -91,12 +93,17 @@ func (t *routingTable) partition(k ring.Key) uint32 { return k.Partition(uint32(
 // owner returns the index of the member that owns k's counter in the view.
 func (t *routingTable) owner(k ring.Key) int { return t.view.Ring.Owner(t.partition(k)) }
 
-// standby returns the index of the standby of k's counter, noMember if there is only the
+// standby returns the index of the standby of k's counter, or of the member that stands in for the owner without being that; noMember if there is only the
 // owner.
 func (t *routingTable) standby(k ring.Key) int {
 	p := t.partition(k)
 	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
 		return s
+	}
+	if t.locator != nil {
+		if i, member := t.view.Index(t.locator.StandIn(p)); member {
+			return i
+		}
 	}
 	return noMember
 }

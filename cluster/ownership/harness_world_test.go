@@ -114,7 +114,7 @@ func (w *nodeWorld) newNode(id string, incarnation uint64) *worldNodeRun {
 	x := &worldNodeRun{world: w}
 	x.Node = NewNode(Config{
 		Self: l, Shard: counters, Partitions: w.params.Partitions, Plan: w.plan, Peers: x, Reports: func() view.Reports { return w.reports(l.ID) },
-		IsGone: w.isGone, HasSaidFarewell: func(view.Life) bool { return false }, Attest: func() {}, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler),
+		IsGone: w.isGone, HasSaidFarewell: func(view.Life) bool { return false }, StandIns: func() []view.Life { return nil }, Attest: func() {}, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	return x
 }

@@ -33,6 +33,8 @@ type Config struct {
 	IsGone func(l view.Life, number uint64) bool
 	// HasSaidFarewell reports whether a life has said that it has ended to decide, for good. It is called with locks held.
 	HasSaidFarewell func(l view.Life) bool
+	// StandIns returns by partition the life that stands in for an owner that has said farewell, the zero value for none; nil if there are none at all.
+	StandIns func() []view.Life
 	// Attest is called before the node looks at the clock, many times a second: what etcd has granted and renewed is told meanwhile.
 	Attest func()
 	// Observer is told what becomes of partitions.
@@ -93,7 +95,8 @@ type Peers interface {
 type Node struct {
 	shared
 	parts    partitions
-	standsIn bool // in some partition; owned by watch
+	standsIn bool          // in some partition; owned by watch
+	lookSoon chan struct{} // full when watch is to look at once; has room for one
 
 	// Guarded by mu of decisionLease.
 	view    *view.View
@@ -105,7 +108,7 @@ type Node struct {
 // NewNode returns the driver of a node that has no copy of anything. It seals all partitions.
 func NewNode(c Config) *Node {
 	n := &Node{parts: make(partitions, c.Partitions), report: view.Report{Life: c.Self}, endings: make(map[view.Life]replica.Ending)}
-	n.Config, n.unasked = c, make(chan struct{}, 1)
+	n.Config, n.unasked, n.lookSoon = c, make(chan struct{}, 1), make(chan struct{}, 1)
 	n.shard, n.started, n.hear, n.lease, n.resumed = c.Shard, time.Now(), n.startResume, replica.NewLease(c.Self), make(chan struct{})
 	n.byLife.Store(&map[view.Life]*peer{})
 	for p := range n.parts {
@@ -161,9 +164,13 @@ func (n *Node) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-n.lookSoon:
 		}
 	}
 }
+
+// LookSoon has the node find out at once which lives have ended, and where it stands in for them.
+func (n *Node) LookSoon() { fill(n.lookSoon) }
 
 // Adopt makes v the view, unless a newer one is.
 func (n *Node) Adopt(v *view.View) {

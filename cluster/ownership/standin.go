@@ -7,9 +7,10 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Without etcd no view replaces lives that have ended. Three kinds of nodes stand in for them: they grant from what they have, as a standby does while
+// Without etcd no view replaces lives that have ended. Four kinds of nodes stand in for them: they grant from what they have, as a standby does while
 // the owner is not reached.
 //
+//	the learner with a complete copy       the owner has said farewell, and the view names no standby
 //	an owner without the decision lease    the life of its standby has ended, so that no other node has a copy
 //	an owner that is about to end          the view names no standby, or that has ended or is not reached
 //	a later life of a member               its former life owns the partition, and the standby has ended or is not reached; or that
@@ -37,15 +38,19 @@ func (n *Node) standIn() {
 	former, isLater := n.former()
 	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid()
 	n.mu.Unlock()
-	if !isLater && !isLapsed && !n.standsIn {
+	standIns := n.StandIns()
+	if !isLater && !isLapsed && !n.standsIn && standIns == nil {
 		return
 	}
+	hasHeard := isLater && len(n.Reports()) > 0 || time.Since(n.started) >= standInAfter
 	n.standsIn = false
 	for x := range n.parts.each {
 		in := false
 		switch r := &x.replica; {
+		case standIns != nil && standIns[x.p] != view.Life{}:
+			in = standIns[x.p] == r.Self
 		case isLater:
-			in = x.node.standsInFor(r, former)
+			in = x.standsInFor(former, hasHeard)
 		case isLapsed && r.State == replica.Deciding:
 			in = n.standsInForStandby(r.Claim.Standby)
 		}
@@ -57,11 +62,16 @@ func (n *Node) standIn() {
 	}
 }
 
-// standsInFor reports whether this node stands in for its former life in a partition.
-func (n *shared) standsInFor(r *replica.Replica, former view.Life) bool {
+// standsInFor reports whether this node stands in for its former life in a partition. Where the view names no standby, the learner may do so, as far as others
+// were heard. x.mu is held.
+func (x *partition) standsInFor(former view.Life, hasHeard bool) bool {
+	n, r := x.node, &x.replica
 	switch former {
 	case r.Claim.Owner:
-		return r.Claim.Standby == view.Life{} || n.isOut(r.Claim.Standby)
+		if r.Claim.Standby == (view.Life{}) {
+			return hasHeard || x.place.learner == view.Life{}
+		}
+		return n.isOut(r.Claim.Standby)
 	case r.Claim.Standby:
 		return n.isOut(r.Claim.Owner) && !n.Peers.ReachesID(r.Claim.Owner.ID)
 	}
