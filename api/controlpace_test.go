@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,22 @@ func TestControlIsPaced(t *testing.T) {
 			t.Errorf("very many wait for %v, want %v", got, maxControlWait)
 		}
 	})
+}
+
+// A call that is refused as too many are under way counts as control, however its reset is cut. Other resets by the node do not.
+func TestRefusedCallsAreCounted(t *testing.T) {
+	for _, size := range []int{1, 2, 5, 1 << 10} { // of what is written at once
+		u, out := newUnfinished(newUnfinishedBudget(prometheus.NewRegistry()), func() {}), newH2("")
+		mustWrite(t, out.WriteSettings(), out.WriteRSTStream(1, http2.ErrCodeNo), out.WriteRSTStream(3, http2.ErrCodeRefusedStream), out.WriteData(5, false, []byte{0, 0, 0, 7}),
+			out.WriteRSTStream(5, http2.ErrCodeCancel), out.WriteRSTStream(7, http2.ErrCodeRefusedStream))
+		for part := range slices.Chunk(out.take(), size) {
+			u.sent(part)
+		}
+		if got := u.refused.Load(); got != 2 {
+			t.Errorf("%d at once: %d calls are refused, want 2", size, got)
+		}
+		u.close()
+	}
 }
 
 // Frames that control a connection are counted, and no others.

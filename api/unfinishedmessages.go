@@ -111,6 +111,9 @@ type unfinished struct {
 	skip    bool      // the frame that is being read says nothing of messages
 	now     time.Time // when what is being looked at was received; zero if that was not needed yet
 	control int       // frames by which the client has controlled the connection, since the last look
+	code    uint32    // of the RST_STREAM frame that is being sent
+
+	refused atomic.Int64 // calls that the node has refused as too many were under way, since the last look
 
 	some atomic.Bool // whether there are streams
 
@@ -391,7 +394,11 @@ func (u *unfinished) hold(n int64) {
 func (u *unfinished) sent(b []byte) {
 	for len(b) > 0 {
 		if u.out.left > 0 {
-			_, b = u.out.take(b, len(b))
+			var part []byte
+			part, b = u.out.take(b, len(b))
+			if u.out.kind() == http2.FrameRSTStream {
+				u.reset(part)
+			}
 			continue
 		}
 		var whole bool
@@ -404,6 +411,16 @@ func (u *unfinished) sent(b []byte) {
 		case kind == http2.FrameData:
 			u.answered(u.out.stream())
 		}
+	}
+}
+
+// reset sees a part of the error code of a RST_STREAM frame that the node sends.
+func (u *unfinished) reset(part []byte) {
+	for _, b := range part {
+		u.code = u.code<<8 | uint32(b)
+	}
+	if u.out.left == 0 && http2.ErrCode(u.code) == http2.ErrCodeRefusedStream {
+		u.refused.Add(1)
 	}
 }
 

@@ -113,7 +113,7 @@ type meteredConn struct {
 func (m *meteredConn) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
 	m.unfinished.received(b[:n])
-	m.pace.wait(m.unfinished.control)
+	m.pace.wait(m.unfinished.control + int(m.unfinished.refused.Swap(0)))
 	m.unfinished.control = 0
 	return n, err
 }
