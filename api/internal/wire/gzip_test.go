@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	grpcgzip "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/mem"
 )
 
 func packed(t *testing.T, text []byte) []byte {
@@ -117,5 +119,28 @@ func BenchmarkGzip(b *testing.B) {
 		if _, err := unpack(bytes.NewReader(w.Bytes())); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A short message does not keep the long buffer into which it was unpacked.
+func TestUnpackedFits(t *testing.T) {
+	for _, size := range []int{0, 1, 1000, 10_000, 20_000, 40_000} {
+		r, err := encoding.GetCompressor(grpcgzip.Name).Decompress(bytes.NewReader(packed(t, make([]byte, size))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := mem.ReadAll(r, mem.DefaultBufferPool())
+		if err := errors.Join(err, r.(io.Closer).Close()); err != nil {
+			t.Fatal(err)
+		}
+		var m Encoded
+		if err := Codec().Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		data.Free()
+		if got := m.ReadOnlyData(); len(got) != size || size <= 10_000 && cap(got) > 16<<10 {
+			t.Errorf("%d bytes of %d, %d are kept", len(got), size, cap(got))
+		}
+		m.Free()
 	}
 }
