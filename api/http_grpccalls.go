@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir/internal/access"
 )
 
-// grpcPart is how many bytes gRPC reserves for what it reads from a body at once.
-const grpcPart = 16 << 10
+// callPart is how many bytes gRPC reserves for what it reads from a body at once.
+const callPart = 16 << 10
 
 // isGRPC reports whether a request over HTTP is a gRPC call.
 func isGRPC(r *http.Request) bool {
@@ -43,7 +43,7 @@ func addGRPC(server *http.Server, calls *grpc.Server, permits *Access, budget *u
 		}
 		endless(w) // calls have deadlines of their own
 		r = r.WithContext(ctx)
-		defer countBody(budget, w, r, keptBytes(grpcPart)).release()
+		defer countBody(budget, w, r, new(message)).release()
 		calls.ServeHTTP(w, r)
 	})
 }

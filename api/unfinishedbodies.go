@@ -15,15 +15,15 @@ import (
 func countedBodies(budget *unfinishedBudget, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !strings.HasPrefix(r.URL.Path, "/ui/") {
-			defer countBody(budget, w, r, 0).release()
+			defer countBody(budget, w, r, nil).release()
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// countBody has the body of r count until it is released: each part that is read as at least that number of bytes.
-func countBody(budget *unfinishedBudget, w http.ResponseWriter, r *http.Request, least int64) *countedBody {
-	b := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), least: least, since: time.Now()}
+// countBody has the body of r count until it is released. Call is nil unless it is the body of a gRPC call.
+func countBody(budget *unfinishedBudget, w http.ResponseWriter, r *http.Request, call *message) *countedBody {
+	b := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), call: call, since: time.Now()}
 	budget.add(b)
 	r.Body = b
 	return b
@@ -34,7 +34,7 @@ type countedBody struct {
 	io.ReadCloser
 	budget *unfinishedBudget
 	answer *http.ResponseController
-	least  int64 // bytes that are kept of what is read at once
+	call   *message // that arrives; nil if the body is not that of a gRPC call
 	since  time.Time
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.budget.relieve(b.hold(max(int64(n), b.least)))
+		b.budget.relieve(b.hold(b.kept(p[:n])))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,6 +54,19 @@ func (b *countedBody) Read(p []byte) (int, error) {
 		return 0, jsonbody.ErrNoRoom
 	}
 	return n, err
+}
+
+// kept is what is kept of a part that was read. That of a gRPC call has a buffer of its own, and compressed messages take what they are unpacked.
+func (b *countedBody) kept(part []byte) int64 {
+	if b.call == nil {
+		return int64(len(part))
+	}
+	n := keptBytes(callPart)
+	for part = b.call.add(part); b.call.left() == 0; part = b.call.add(part) {
+		n += b.call.unpacked()
+		*b.call = message{}
+	}
+	return n
 }
 
 func (b *countedBody) hold(n int64) (held int64) {

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,4 +48,39 @@ func (h held) Read([]byte) (int, error) {
 		return 0, fmt.Errorf("%d bytes are held, %d of others", got, h.others)
 	}
 	return 0, io.EOF
+}
+
+// The body of a gRPC call counts with a buffer for each part that is read, and with what its compressed messages take unpacked.
+func TestUnfinishedCallsAreCounted(t *testing.T) {
+	f := newFixture(t, inputRules)
+	packed := compressed(100, 1<<20)
+	part := keptBytes(callPart)
+	for name, tc := range map[string]struct {
+		parts [][]byte
+		held  int64
+	}{
+		"a message":            {[][]byte{lengthPrefixed(100)}, part},
+		"compressed":           {[][]byte{packed}, part + 1<<20},
+		"compressed, in parts": {[][]byte{packed[:3], packed[3:50], packed[50:103], packed[103:]}, 4*part + 1<<20},
+		"not whole":            {[][]byte{packed[:104]}, part},
+		"two":                  {[][]byte{append(slices.Clone(packed), packed...)}, part + 2<<20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var readers []io.Reader
+			for _, p := range tc.parts {
+				readers = append(readers, bytes.NewReader(p))
+			}
+			r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(readers...))
+			b := countBody(f.unfinished, httptest.NewRecorder(), r, new(message))
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.unfinished.used.Load(); got != tc.held {
+				t.Errorf("%d bytes count, want %d", got, tc.held)
+			}
+			if b.release(); f.unfinished.used.Load() != 0 {
+				t.Errorf("%d bytes count after the call", f.unfinished.used.Load())
+			}
+		})
+	}
 }
