@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -11,8 +12,10 @@ import (
 	"github.com/weirlimit/weir/internal/access"
 )
 
-// callPart is how many bytes gRPC reserves for what it reads from a body at once.
-const callPart = 16 << 10
+const (
+	callPart      = 16 << 10               // bytes that gRPC reserves for what it reads from a body at once
+	endedCallWait = 100 * time.Millisecond // for a client to read why its call was ended, as it held too much
+)
 
 // isGRPC reports whether a request over HTTP is a gRPC call.
 func isGRPC(r *http.Request) bool {

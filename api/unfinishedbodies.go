@@ -84,7 +84,8 @@ func (b *countedBody) holds() (int64, time.Time) {
 	return b.held, b.since
 }
 
-// end implements unfinishedHolder: what waits for more of the body goes on with an error.
+// end implements unfinishedHolder: what waits for more of the body goes on with an error. A gRPC call keeps what has arrived until it ends, so it has
+// little time to say why.
 func (b *countedBody) end() {
 	b.mu.Lock()
 	b.ended = true
@@ -92,6 +93,9 @@ func (b *countedBody) end() {
 	b.held = 0
 	b.mu.Unlock()
 	_ = b.answer.SetReadDeadline(time.Now()) // a server that cannot waits for its own
+	if b.call != nil {
+		_ = b.answer.SetWriteDeadline(time.Now().Add(endedCallWait)) // likewise
+	}
 }
 
 func (b *countedBody) release() {

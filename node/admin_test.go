@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -123,6 +124,70 @@ func TestAdminPortHoldsLittle(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A call that holds too much ends though its client does not read its answers: what gRPC has of it is free then.
+func TestAdminPortEndsUnreadCalls(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	opts.Admin = "127.0.0.1:0"
+	info, stop, ended := start(t, opts)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	ask := []byte("\x00\x00\x00\x00\x15\x22\x13weir.v1.RateLimiter") // for its file, which is longer
+	const size = 20 << 20                                            // two are more than 32 MiB
+	call := func() (reset <-chan struct{}) {
+		body := &askingBody{size: size, text: bytes.Repeat(ask, 1000), over: make(chan struct{})}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+info.Admin+"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/grpc")
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return body.over
+	}
+	first := call()
+	second := call()
+	select {
+	case <-first:
+	case <-second:
+	case <-time.After(time.Minute):
+		t.Error("no call ends")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// askingBody is a text again and again, and waits at the end until its request is over.
+type askingBody struct {
+	text       []byte
+	size, sent int
+	over       chan struct{}
+	once       sync.Once
+}
+
+// Read implements io.Reader.
+func (b *askingBody) Read(p []byte) (int, error) {
+	if b.sent >= b.size {
+		<-b.over
+		return 0, io.EOF
+	}
+	n := copy(p, b.text[b.sent%len(b.text):])
+	b.sent += n
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *askingBody) Close() error {
+	b.once.Do(func() { close(b.over) })
+	return nil
 }
 
 // get returns the code and the body of an answer.
