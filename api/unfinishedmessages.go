@@ -127,9 +127,14 @@ type unfinished struct {
 // arriving is a stream of which data has arrived.
 type arriving struct {
 	message
-	part, whole int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
-	sent        int64 // bytes of these whole messages
+	part, whole  int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
+	sent         int64 // bytes of these whole messages
+	unpackedHeld int64 // bytes that gRPC keeps of these in addition, as they were compressed
+	longest      int64 // of these
 }
+
+// unpackedAtOnce is how many messages of one stream are unpacked at most: those that are decided, and the next one. The others wait as they came.
+const unpackedAtOnce = maxUnderWay + 1
 
 // message is one that arrives: a byte that says whether it is compressed, its length in four bytes, and the rest (gRPC over HTTP2,
 // Length-Prefixed-Message).
@@ -327,18 +332,20 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 	s.part += kept
 	u.hold(kept)
-	last, unpacked := int64(0), int64(0)
+	last, before := int64(0), s.unpackedHeld
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
 		last = s.n
 		s.sent += last
-		unpacked += s.unpacked()
+		more := s.message.unpacked()
+		s.longest = max(s.longest, more)
+		s.unpackedHeld = min(s.unpackedHeld+more, unpackedAtOnce*s.longest)
 		s.message = message{}
 	}
 	if last == 0 {
 		return
 	}
-	u.hold(unpacked)
-	s.whole, s.part = s.whole+s.part+unpacked, 0
+	u.hold(s.unpackedHeld - before)
+	s.whole, s.part = s.whole+s.part, 0
 	// A client may send no more than its window, and to the end of the message that the node waits for: the node has read what was before that.
 	if most := StreamWindow + last; s.sent > most {
 		read := s.whole - s.whole*most/s.sent
@@ -360,7 +367,7 @@ func (u *unfinished) forget(stream uint32) {
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil {
 		delete(u.streams, stream)
-		u.hold(-s.part - s.whole)
+		u.hold(-s.part - s.whole - s.unpackedHeld)
 		u.some.Store(len(u.streams) > 0)
 	}
 }
@@ -373,8 +380,8 @@ func (u *unfinished) answered(stream uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil && s.whole > 0 {
-		u.hold(-s.whole)
-		s.whole, s.sent = 0, 0
+		u.hold(-s.whole - s.unpackedHeld)
+		s.whole, s.sent, s.unpackedHeld, s.longest = 0, 0, 0, 0
 	}
 }
 

@@ -119,6 +119,15 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<20)) },
 			held:  keptBytes(105) + 1<<20, left: keptBytes(105) + 1<<20,
 		},
+		"compressed, and more than are unpacked at once": {
+			write: func(in *h2) (err error) {
+				for range 100 {
+					err = errors.Join(err, in.WriteData(1, false, compressed(100, 1<<20)))
+				}
+				return err
+			},
+			held: 100*keptBytes(105) + unpackedAtOnce<<20, left: 100*keptBytes(105) + unpackedAtOnce<<20,
+		},
 		"compressed, and an answer": {
 			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<20)) }, held: keptBytes(105) + 1<<20,
 			answer: func(out *h2) error { return out.WriteData(1, false, message) },
