@@ -110,6 +110,7 @@ type unfinished struct {
 	padding int       // of the DATA frame that is being read: bytes at its end; below 0 if the byte is still to come that says so
 	skip    bool      // the frame that is being read says nothing of messages
 	now     time.Time // when what is being looked at was received; zero if that was not needed yet
+	begins  bool      // the header fields that are being read begin a stream, and its client has not ended it
 	control int       // frames by which the client has controlled the connection, since the last look
 	code    uint32    // of the RST_STREAM frame that is being sent
 
@@ -118,20 +119,30 @@ type unfinished struct {
 	some atomic.Bool // whether there are streams
 
 	mu      sync.Mutex
-	streams map[uint32]*arriving // guarded by mu; those of which data has arrived, and whose clients have not ended them
+	streams map[uint32]*arriving // guarded by mu; those of which data or many header fields have arrived, and whose clients have not ended them
 	held    int64                // guarded by mu
 	since   time.Time            // guarded by mu; when held was 0 last
 	closed  bool                 // guarded by mu
 }
 
-// arriving is a stream of which data has arrived.
+// arriving is a stream of which data or many header fields have arrived.
 type arriving struct {
 	message
 	part, whole  int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
 	sent         int64 // bytes of these whole messages
 	unpackedHeld int64 // bytes that gRPC keeps of these in addition, as they were compressed
 	longest      int64 // of these
+	block        int64 // bytes of the header fields that began the stream, if they are many
 }
+
+// fields is what gRPC keeps of header fields until the stream ends. They are packed in their block.
+func (s *arriving) fields() int64 {
+	const ratio, most = 4, 160 << 10
+	return min(ratio*s.block, most)
+}
+
+// fewFields is how long a block of header fields is that takes little more memory than each stream does.
+const fewFields = 256
 
 // unpackedAtOnce is how many messages of one stream are unpacked at most: those that are decided, and the next one. The others wait as they came.
 const unpackedAtOnce = maxUnderWay + 1
@@ -274,7 +285,14 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 	ends := u.in.has(http2.FlagDataEndStream) // that of HEADERS is the same
 	switch kind := u.in.kind(); {
 	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here: // HEADERS are trailers then
+		u.begins = false
 		u.forget(u.in.stream())
+	case kind == http2.FrameHeaders:
+		if u.begins = true; u.in.left > fewFields {
+			u.begin(u.in.stream(), int64(u.in.left))
+		}
+	case kind == http2.FrameContinuation && u.begins:
+		u.begin(u.in.stream(), int64(u.in.left))
 	case kind != http2.FrameData, u.in.left == 0:
 	case here && !u.in.has(http2.FlagDataPadded):
 		kept := keptBytes(u.in.left)
@@ -323,12 +341,7 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	case u.closed || s == nil && kept == 0: // the node has reset the stream
 		return
 	case s == nil:
-		s = new(arriving)
-		if u.streams == nil {
-			u.streams = make(map[uint32]*arriving)
-		}
-		u.streams[stream] = s
-		u.some.Store(true)
+		s = u.open(stream)
 	}
 	s.part += kept
 	u.hold(kept)
@@ -358,6 +371,33 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 }
 
+// open is called with mu held.
+func (u *unfinished) open(stream uint32) *arriving {
+	if u.streams == nil {
+		u.streams = make(map[uint32]*arriving)
+	}
+	s := new(arriving)
+	u.streams[stream] = s
+	u.some.Store(true)
+	return s
+}
+
+// begin adds a part of the header fields of a stream.
+func (u *unfinished) begin(stream uint32, block int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return
+	}
+	s := u.streams[stream]
+	if s == nil {
+		s = u.open(stream)
+	}
+	before := s.fields()
+	s.block += block
+	u.hold(s.fields() - before)
+}
+
 // forget has what has arrived of a stream not count any more.
 func (u *unfinished) forget(stream uint32) {
 	if !u.some.Load() {
@@ -367,7 +407,7 @@ func (u *unfinished) forget(stream uint32) {
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil {
 		delete(u.streams, stream)
-		u.hold(-s.part - s.whole - s.unpackedHeld)
+		u.hold(-s.part - s.whole - s.unpackedHeld - s.fields())
 		u.some.Store(len(u.streams) > 0)
 	}
 }

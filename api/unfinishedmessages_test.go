@@ -31,6 +31,15 @@ func newH2(preface string) *h2 {
 	return h
 }
 
+// headers writes a block of header fields on stream 1, in parts of these sizes.
+func (h *h2) headers(end bool, sizes ...int) error {
+	err := h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, sizes[0]), EndStream: end, EndHeaders: len(sizes) == 1})
+	for i, size := range sizes[1:] {
+		err = errors.Join(err, h.WriteContinuation(1, i == len(sizes)-2, make([]byte, size)))
+	}
+	return err
+}
+
 // take returns what was written since.
 func (h *h2) take() []byte { defer h.Reset(); return bytes.Clone(h.Bytes()) }
 
@@ -136,6 +145,21 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<30)) },
 			held:  keptBytes(105) + envoy.MaxMessage, left: keptBytes(105) + envoy.MaxMessage,
 		},
+		"few header fields":  {write: func(in *h2) error { return in.headers(false, fewFields) }},
+		"many header fields": {write: func(in *h2) error { return in.headers(false, 1000, 500) }, held: 6000, left: 6000},
+		"many header fields, and an answer": {
+			write: func(in *h2) error { return in.headers(false, 1000) }, held: 4000,
+			answer: func(out *h2) error { return out.WriteData(1, false, message) }, left: 4000,
+		},
+		"many header fields, and trailers of the node": {
+			write: func(in *h2) error { return in.headers(false, 1000, 500) }, held: 6000,
+			answer: func(out *h2) error { return out.headers(true, 9) },
+		},
+		"many header fields, and the message with the end": {
+			write: func(in *h2) error { return errors.Join(in.headers(false, 1000), in.WriteData(1, true, message)) },
+		},
+		"many header fields, and the end":          {write: func(in *h2) error { return in.headers(true, 1000, 500) }},
+		"header fields that are as many as may be": {write: func(in *h2) error { return in.headers(false, 16000, 16000, 16000) }, held: 160 << 10, left: 160 << 10},
 		"padded":          {write: func(in *h2) error { return in.WriteDataPadded(1, false, message[:60], make([]byte, 200)) }, held: keptBytes(261), left: keptBytes(261)},
 		"padded, in full": {write: func(in *h2) error { return in.WriteDataPadded(1, true, message[:60], make([]byte, 200)) }},
 		"one byte a frame": {
