@@ -451,16 +451,22 @@ func (c *conn) name(incarnation uint64) {
 	c.leaveEarlierLocked()
 }
 
-// leaveEarlierLocked ends the connection if the node at its other end has said that it is an earlier life than the view names. Such a
-// life may go on, and takes for the later one are not for it. What is queued is not sent.
+// leaveEarlierLocked ends the connection if the node at its other end is an earlier life than the view names. Such a life may go on, and takes for
+// the later one are not for it. What is queued is not sent.
 func (c *conn) leaveEarlierLocked() {
-	if said := c.incarnation.Load(); c.conn == nil || said == 0 || said >= c.named {
+	if c.conn == nil || !c.isEarlierLocked() {
 		return
 	}
 	c.breaker.broken()
 	c.healthy.Store(false)
 	c.queue, c.queuedBytes = nil, 0
 	c.end()
+}
+
+// isEarlierLocked reports whether the node at the other end has said that it is an earlier life than the view names.
+func (c *conn) isEarlierLocked() bool {
+	said := c.incarnation.Load()
+	return said != 0 && said < c.named
 }
 
 // doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is

@@ -34,7 +34,7 @@ func TestQueueForALaterLife(t *testing.T) {
 	ended := 0
 	c := newConn(nil, DefaultAttemptTimeout)
 	c.conn, _ = net.Pipe()
-	c.end = func() { ended++ }
+	c.end, c.notice = func() { ended++ }, func() {}
 	c.breaker.healthy, c.unacked = true, maxUnacked
 	c.healthy.Store(true)
 	c.incarnation.Store(6)
@@ -50,6 +50,8 @@ func TestQueueForALaterLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.name(7)
+	c.greet(now) // the later life calls, and the connection to the earlier one has not ended yet
+	c.tick()
 	c.unacked = 0
 	if frame, _ := c.takeFrame(maxFrame); ended != 1 || len(frame) > 0 {
 		t.Errorf("a frame of %d bytes is sent, and the session was ended %d times", len(frame), ended)

@@ -65,7 +65,7 @@ func (c *conn) growsFrom(seen *int) bool {
 // greet has a peer asked again that has called by itself.
 func (c *conn) greet(now time.Time) {
 	c.mu.Lock()
-	if c.conn != nil {
+	if c.conn != nil && !c.isEarlierLocked() { // else it was the later life that has called, and this connection is about to end
 		c.breaker.greeted(now)
 		c.healthy.Store(true)
 	}
@@ -77,7 +77,7 @@ func (c *conn) greet(now time.Time) {
 func (c *conn) tick() (alive bool) {
 	now := time.Now()
 	c.mu.Lock()
-	ping := c.breaker.tick(now)
+	ping := !c.isEarlierLocked() && c.breaker.tick(now)
 	alive = now.Sub(c.breaker.heard) < connIdle
 	c.healthy.Store(c.breaker.healthy)
 	if ping {
