@@ -13,7 +13,7 @@ import (
 //	the learner with a complete copy       the owner has said farewell, and the view names no standby
 //	an owner without the decision lease    the life of its standby has ended, so that no other node has a copy
 //	an owner that is about to end          the view names no standby, or that has ended or is not reached
-//	a later life of a member               its former life owns the partition, and the standby has ended or is not reached; or that
+//	a later life of a member               its former life owns the partition, and the standby, or the learner in its place, has ended or is not reached; or that
 //	                                       was the standby, and the owner has ended or is not reached, and no later life of it is there
 
 // standInAfter is how long after its start a node takes others that it does not reach for ended: until then it may not have connected to them.
@@ -38,17 +38,17 @@ func (n *Node) standIn() {
 	former, isLater := n.former()
 	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid()
 	n.mu.Unlock()
+	hasHeard := isLater && len(n.Reports()) > 0 || time.Since(n.started) >= standInAfter // before StandIns, which may follow from what was heard
 	standIns := n.StandIns()
 	if !isLater && !isLapsed && !n.standsIn && standIns == nil {
 		return
 	}
-	hasHeard := isLater && len(n.Reports()) > 0 || time.Since(n.started) >= standInAfter
 	n.standsIn = false
 	for x := range n.parts.each {
 		in := false
 		switch r := &x.replica; {
 		case standIns != nil && standIns[x.p] != view.Life{}:
-			in = standIns[x.p] == r.Self
+			in = standIns[x.p] == r.Self || isLater && former == r.Claim.Owner && n.isOut(standIns[x.p])
 		case isLater:
 			in = x.standsInFor(former, hasHeard)
 		case isLapsed && r.State == replica.Deciding:

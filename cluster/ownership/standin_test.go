@@ -62,3 +62,54 @@ func TestStandInForAnOwnerThatWasReached(t *testing.T) {
 		}
 	})
 }
+
+// startLater runs a later life of a node that was alone, with what it has saved, and with the view of the earlier life.
+func (w *nodeWorld) startLater(earlier *worldNodeRun, standIns func() []view.Life, reports func() view.Reports) *worldNodeRun {
+	v, parts := earlier.View(), earlier.saveAll()
+	w.kill(earlier)
+	later := w.newNode(earlier.Self.ID, earlier.Self.Incarnation+1)
+	later.StandIns, later.Reports = standIns, reports
+	later.restoreAll(parts)
+	later.Adopt(v)
+	w.running.Go(func() { later.Run(w.ctx) })
+	return later
+}
+
+// A later life of an owner leaves a partition to the learner that stands in, also if it hears of that while it looks.
+func TestLaterLifeLeavesItToTheLearner(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a := w.start("a", 1)
+		w.awaitSettled()
+		var standIns []view.Life
+		heard := func() view.Reports {
+			standIns = slices.Repeat([]view.Life{{ID: "b", Incarnation: 1}}, w.params.Partitions)
+			return view.Reports{{Life: view.Life{ID: "b", Incarnation: 1}, Adopted: 1}}
+		}
+		later := w.newNode("a", 2)
+		later.StandIns, later.Reports = func() []view.Life { return standIns }, heard
+		later.Adopt(a.View())
+		w.kill(a)
+		later.standIn()
+		if later.DecidesProvisionally(0) {
+			t.Error("it stands in as well")
+		}
+	})
+}
+
+// A later life of an owner stands in once the learner that did so is not reached any more.
+func TestLaterLifeStandsInForTheLearner(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a := w.start("a", 1)
+		w.awaitSettled()
+		standIns := slices.Repeat([]view.Life{{ID: "b", Incarnation: 1}}, w.params.Partitions)
+		later := w.startLater(a, func() []view.Life { return standIns }, func() view.Reports { return nil })
+		w.wait(standInAfter / 2)
+		if later.DecidesProvisionally(0) {
+			t.Error("it stands in before it had time to connect to the learner")
+		}
+		w.wait(standInAfter)
+		if !later.DecidesProvisionally(0) {
+			t.Error("it does not stand in, although the learner is not reached")
+		}
+	})
+}
