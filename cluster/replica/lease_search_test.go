@@ -108,7 +108,7 @@ func afterRemoval(s *leaseSearch, w *leaseWorld) {
 	v.Members = append(slices.Clip(v.Members), view.Member{Life: d, State: view.Gone})
 	v.Partitions = []view.Partition{{Owner: w.life(0), Term: 1, Predecessors: []view.Life{d}}}
 	seen := view.Seen{Most: s.full, Nodes: []view.Member{{Life: w.life(0), State: view.Gone}, {Life: w.life(2)}, {Life: d}}}
-	next, _ := view.Next(&v, seen, w.reports(view.Set{0}), view.Plan{{Owner: "a", Standby: "b"}})
+	next, _ := view.Next(&v, seen, w.reports(view.Set{0}, nil), view.Plan{{Owner: "a", Standby: "b"}})
 	w.views[0], w.views[1] = s.intern(&v), s.intern(next)
 	w.written, w.adopted = 2, [leaseNodes]uint8{2, 2, 2, 0}
 }
@@ -189,7 +189,7 @@ func (s *leaseSearch) left(w *leaseWorld) bool {
 		key := leaseLeft{w.views[number-1], w.adopted, w.earlier, w.restarts, w.lost}
 		left, found := s.haveLeft[key]
 		if !found {
-			left = s.leftBy(s.view(w, number), uint64(w.lost), w.reports(nil))
+			left = s.leftBy(s.view(w, number), uint64(w.lost), w.reports(nil, nil))
 			s.haveLeft[key] = left
 		}
 		if left {
@@ -285,17 +285,19 @@ func (s *leaseSearch) follow(x *leaseWorld) (indices []uint16) {
 	if last.Partitions[0].Term == 1 { // no later owner settles
 		settled = view.Set{0}
 	}
-	for _, seen := range s.sights(x) {
-		for _, plan := range []view.Plan{{{Owner: "a", Standby: "b"}}, {{Owner: "b", Standby: "a"}}} {
-			v, _ := view.Next(&last, seen, x.reports(settled), plan)
-			if v == nil {
-				continue
-			}
-			if s.broken == leaseMembers {
-				v.Waived = 0
-			}
-			if index := s.intern(v); !slices.Contains(indices, index) {
-				indices = append(indices, index)
+	for _, complete := range []view.Set{{0}, nil} {
+		for _, seen := range s.sights(x) {
+			for _, plan := range []view.Plan{{{Owner: "a", Standby: "b"}}, {{Owner: "b", Standby: "a"}}} {
+				v, _ := view.Next(&last, seen, x.reports(settled, complete), plan)
+				if v == nil {
+					continue
+				}
+				if s.broken == leaseMembers {
+					v.Waived = 0
+				}
+				if index := s.intern(v); !slices.Contains(indices, index) {
+					indices = append(indices, index)
+				}
 			}
 		}
 	}

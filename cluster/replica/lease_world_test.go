@@ -108,13 +108,14 @@ func (w *leaseWorld) keep(l *Lease) {
 	}
 }
 
-// reports are what is adopted: that a node knows all of it is the worst that may happen. settled is what all have settled in.
-func (w *leaseWorld) reports(settled view.Set) (r view.Reports) {
+// reports are what is adopted: that a node knows all of it is the worst that may happen. settled is what all have settled in, and complete of what all have a
+// complete copy.
+func (w *leaseWorld) reports(settled, complete view.Set) (r view.Reports) {
 	for i := range leaseNodes {
 		if w.restarts[i] > 0 {
 			r = append(r, view.Report{Life: view.Life{ID: w.life(i).ID, Incarnation: uint64(w.restarts[i])}, Adopted: uint64(w.earlier[i])})
 		}
-		r = append(r, view.Report{Life: w.life(i), Adopted: uint64(w.adopted[i]), Settled: settled, Complete: view.Set{0}})
+		r = append(r, view.Report{Life: w.life(i), Adopted: uint64(w.adopted[i]), Settled: settled, Complete: complete})
 	}
 	return r
 }

@@ -51,9 +51,9 @@ func First(members []Member, plan Plan) *View {
 // Members come first, then at most one change per partition:
 //
 //	the owner is gone             its standby is promoted
-//	owner and standby are gone    the earliest predecessor that is a member is reinstated; only if there is none,
-//	                              and none is about to be one, the learner goes on from its copy if that is complete, and
-//	                              else the plan's owner begins with fresh counters
+//	owner and standby are gone    the learner goes on from its copy, if that is complete; else the earliest predecessor that
+//	                              is a member is reinstated; only if there is none, and none is about to be one, the plan's
+//	                              owner begins with fresh counters
 //	the standby is gone           it is dropped; never while the owner is gone too
 //	the owner has settled, and    it swaps with the standby, if that is the plan's owner and complete
 //	is not the plan's             else the plan's owner becomes standby, if it is complete
@@ -141,6 +141,9 @@ func (w *draft) replaceOwner(p int, part Partition, place Place) Partition {
 	if w.isUp(part.Standby) {
 		return w.succeed(p, part, part.Standby, Life{})
 	}
+	if l := w.old.learner(p, place); w.isUp(l) && w.reports.complete(w.old, p, l) {
+		return w.succeed(p, part, l, Life{})
+	}
 	for _, l := range part.Predecessors {
 		if w.isUp(l) {
 			return w.succeed(p, part, l, Life{})
@@ -149,11 +152,9 @@ func (w *draft) replaceOwner(p int, part Partition, place Place) Partition {
 	if !w.seen.Overdue && slices.ContainsFunc(part.Predecessors, w.isBack) {
 		return part
 	}
-	for _, needsCopy := range []bool{true, false} {
-		for _, id := range []string{place.Owner, place.Standby} {
-			if l, member := w.next.current(id); member && w.isUp(l) && (!needsCopy || w.reports.complete(w.old, p, l)) {
-				return w.succeed(p, part, l, Life{})
-			}
+	for _, id := range []string{place.Owner, place.Standby} {
+		if l, member := w.next.current(id); member && w.isUp(l) {
+			return w.succeed(p, part, l, Life{})
 		}
 	}
 	for i := range w.next.Members { // each partition begins elsewhere

@@ -53,9 +53,12 @@ func planOf(params ring.Params, ids []string) (Plan, error) {
 
 // Learner returns which node the owner of a partition feeds apart from the standby: the plan's owner first, then the plan's
 // standby. It returns the zero value if both have a role already, or are no members.
-func (v *View) Learner(p int, plan Plan) Life {
+func (v *View) Learner(p int, plan Plan) Life { return v.learner(p, plan[p]) }
+
+// learner is Learner, where the plan has that place for the partition.
+func (v *View) learner(p int, place Place) Life {
 	part := &v.Partitions[p]
-	for _, id := range []string{plan[p].Owner, plan[p].Standby} {
+	for _, id := range []string{place.Owner, place.Standby} {
 		if l, member := v.current(id); member && l != part.Owner && l != part.Standby {
 			return l
 		}

@@ -84,10 +84,10 @@ func (w *world) all() (r Reports) {
 	return r
 }
 
-// lives reports whether a life runs and is heard.
+// lives reports whether a life runs and is heard. One that was restarted does not.
 func (w *world) lives(l Life) bool {
 	n, found := w.nodes[l]
-	return found && (n.State == Ready || n.State == Leaving) && !w.deaf[l] && !slices.Contains(w.farewells, l)
+	return found && !w.isKnown(Life{l.ID, l.Incarnation + 1}) && (n.State == Ready || n.State == Leaving) && !w.deaf[l] && !slices.Contains(w.farewells, l)
 }
 
 // adopt has some lives adopt the view and report; all that are heard, if none is named.
