@@ -40,8 +40,7 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 		return false
 	}
 	c.compare(resp.GetClock(), asked, o.Shard.Now())
-	o.hear(c.member.ID, resp.GetReports(), resp.GetFindings())
-	o.hearFarewells(resp.GetFarewells())
+	o.hear(c.member.ID, resp.GetReports(), resp.GetFindings(), resp.GetFarewells())
 	c.answered.Store(resp.GetIncarnation())
 	if !c.isItself() {
 		return true // it was restarted, and may have forgotten a view
@@ -55,19 +54,20 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 	return true
 }
 
-// hear records what a member reports of all nodes, and what it has found of those that would join.
-func (o *Owners) hear(from string, encoded []byte, findings []*peerv1.Finding) {
+// hear records what a member reports of all nodes, what it has found of those that would join, and which lives have said farewell, as it knows it. Reports and
+// farewells are known at once: a later life of an owner that knew only the reports would stand in, and the learner too.
+func (o *Owners) hear(from string, encoded []byte, findings []*peerv1.Finding, farewells []*peerv1.Farewell) {
 	o.admission.hear(from, findings)
 	reports, err := view.ParseReports(encoded, o.params.Partitions)
 	if err != nil {
 		o.Logger.Error("reports of a member refused", "member", from, "error", err)
-		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range reports {
 		o.newest.Note(r)
 	}
+	o.noteFarewells(farewells)
 	if len(o.Farewells()) > 0 {
 		o.findStandIns()
 	}

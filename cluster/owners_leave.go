@@ -52,13 +52,13 @@ func (o *Owners) SayFarewell() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
-	farewells := append(wireFarewells(o.Farewells()), wireFarewells([]view.Life{o.life()})...)
+	reports, farewells := o.Reports().Append(nil), wireFarewells(append(slices.Clip(o.Farewells()), o.life()))
 	var calls sync.WaitGroup
 	for _, c := range o.knownMembers.all() {
 		calls.Go(func() {
 			caller := o.caller(c)
 			caller.To, caller.View = 0, 0 // it may have been restarted, and must not fetch a view from here
-			if _, err := c.client.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller, Farewells: farewells}); err != nil {
+			if _, err := c.client.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller, Reports: reports, Farewells: farewells}); err != nil {
 				o.Logger.Debug("farewell not heard", "member", c.member.ID, "error", err)
 			}
 		})
@@ -72,10 +72,8 @@ func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load
 // Parted implements Electorate.
 func (o *Owners) Parted() <-chan struct{} { return o.parted }
 
-// hearFarewells records which lives have said farewell, as a member knows it. One of this life itself is none.
-func (o *Owners) hearFarewells(farewells []*peerv1.Farewell) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// noteFarewells records which lives have said farewell, as a member knows it. One of this life itself is none. o.mu is held.
+func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) {
 	for _, f := range farewells {
 		l := view.Life{ID: f.GetId(), Incarnation: f.GetIncarnation()}
 		if l != o.life() && o.newest.NoteFarewell(l) {
@@ -110,5 +108,5 @@ func wireFarewells(lives []view.Life) (farewells []*peerv1.Farewell) {
 	return farewells
 }
 
-// IsOver reports whether Flush was called.
+// IsOver reports whether this node has ceased to decide, for good: Flush or SayFarewell was called.
 func (o *Owners) IsOver() bool { return o.node.IsOver() }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,9 @@ func TestFarewellIsFinal(t *testing.T) {
 		if b.owners.Reached(life) {
 			t.Error("a member counts as reached that has said farewell")
 		}
+		if log := c.log.String(); strings.Contains(log, "level=ERROR") {
+			t.Errorf("a member does not understand it:\n%s", log)
+		}
 		if !a.owners.IsOver() {
 			t.Error("a node may decide after its farewell")
 		}
@@ -115,7 +119,7 @@ func TestFarewellOfAnother(t *testing.T) {
 		c.start("a", "b")
 		c.settled()
 		a := c.alive["a"]
-		a.owners.hearFarewells(wireFarewells([]view.Life{a.owners.life(), {ID: "stranger", Incarnation: 1}}))
+		a.owners.hear("b", nil, nil, wireFarewells([]view.Life{a.owners.life(), {ID: "stranger", Incarnation: 1}}))
 		if left := a.owners.Farewells(); len(left) > 0 {
 			t.Errorf("a node takes %v for ended, which is itself or is named by no view", left)
 		}
@@ -200,7 +204,7 @@ func TestLearnerStandsInOnceItIsComplete(t *testing.T) {
 		a, b := c.alive["a"], c.alive["b"]
 		c.await("b is a member", func() bool { return b.router.View() != nil && b.router.View().IsMember("b") })
 		c.registry.change(func() { c.registry.down = true })
-		b.owners.hearFarewells(wireFarewells([]view.Life{a.owners.life()}))
+		b.owners.hear("a", nil, nil, wireFarewells([]view.Life{a.owners.life()}))
 		if id := b.owners.StandIn(0); id != "" {
 			t.Fatalf("%s stands in before it has a complete copy", id)
 		}
