@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 
+	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/api/internal/wire"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -32,6 +33,9 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 
 // RegisterEnvoy registers Envoy's rate limit service alone.
 func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
+
+// Gunzip returns the option by which a gRPC server unpacks compressed messages of the services of Register.
+func Gunzip() grpc.ServerOption { return wire.Gunzip(envoy.MaxMessage) }
 
 // Codec returns the codec that a gRPC server needs for the services of Register.
 func Codec() encoding.CodecV2 { return wire.Codec() }

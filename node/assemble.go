@@ -403,6 +403,7 @@ func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, 
 func newGRPCServer(options ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append(options,
 		grpc.ForceServerCodecV2(api.Codec()),
+		api.Gunzip(),
 		grpc.MaxRecvMsgSize(envoy.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(api.StreamWindow), grpc.StaticConnWindowSize(connWindow),

@@ -30,22 +30,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal implements encoding.CodecV2. The receiver of the message frees it.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if m, ok := v.(*Encoded); ok {
-		m.Buffer = fitting(data)
+		m.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
-}
-
-// framePart is the longest buffer that gRPC has of a part of a message as it comes: a frame of HTTP/2.
-const framePart = 16 << 10
-
-// fitting returns a message in a buffer that is not much longer. gRPC unpacks into buffers of 32 KiB, and a unary call has its
-// message until its stream ends.
-func fitting(data mem.BufferSlice) mem.Buffer {
-	if len(data) == 1 {
-		if b := data[0].ReadOnlyData(); cap(b) > framePart && len(b) <= cap(b)/2 {
-			return mem.Copy(b, mem.DefaultBufferPool())
-		}
-	}
-	return data.MaterializeToBuffer(mem.DefaultBufferPool())
 }
