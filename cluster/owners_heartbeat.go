@@ -40,7 +40,7 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 		return false
 	}
 	c.compare(resp.GetClock(), asked, o.Shard.Now())
-	o.hear(c.member.ID, resp.GetReports(), resp.GetFindings(), resp.GetFarewells())
+	o.hear(view.Life{ID: c.member.ID, Incarnation: resp.GetIncarnation()}, resp.GetReports(), resp.GetFindings(), resp.GetFarewells())
 	c.answered.Store(resp.GetIncarnation())
 	if !c.isItself() {
 		return true // it was restarted, and may have forgotten a view
@@ -56,21 +56,33 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 
 // hear records what a member reports of all nodes, what it has found of those that would join, and which lives have said farewell, as it knows it. Reports and
 // farewells are known at once: a later life of an owner that knew only the reports would stand in, and the learner too.
-func (o *Owners) hear(from string, encoded []byte, findings []*peerv1.Finding, farewells []*peerv1.Farewell) {
-	o.admission.hear(from, findings)
+func (o *Owners) hear(from view.Life, encoded []byte, findings []*peerv1.Finding, farewells []*peerv1.Farewell) {
+	o.admission.hear(from.ID, findings)
 	reports, err := view.ParseReports(encoded, o.params.Partitions)
 	if err != nil {
-		o.Logger.Error("reports of a member refused", "member", from, "error", err)
+		o.Logger.Error("reports of a member refused", "member", from.ID, "error", err)
 	}
+	if o.noteReports(from, reports, farewells) && !o.IsOver() {
+		o.Logger.Error("other nodes were told that this node has ended; it decides nothing any more: start it again", "by", from.ID)
+		o.node.End()
+		o.Depart()
+	}
+}
+
+// noteReports is false unless this life itself is said to have ended, by one that the view concerns. Others say nothing of farewells.
+func (o *Owners) noteReports(from view.Life, reports []view.Report, farewells []*peerv1.Farewell) (ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range reports {
 		o.newest.Note(r)
 	}
-	o.noteFarewells(farewells)
+	if o.newest.Concerns(from) {
+		ended = o.noteFarewells(farewells)
+	}
 	if len(o.Farewells()) > 0 {
 		o.findStandIns()
 	}
+	return ended
 }
 
 // catchUp fetches the view of a node that has said that it has a newer one, and adopts it.

@@ -72,11 +72,15 @@ func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load
 // Parted implements Electorate.
 func (o *Owners) Parted() <-chan struct{} { return o.parted }
 
-// noteFarewells records which lives have said farewell, as a member knows it. One of this life itself is none. o.mu is held.
-func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) {
+// noteFarewells records which lives have said farewell, as a member knows it, and reports whether this life is one. o.mu is held.
+func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) (ended bool) {
 	for _, f := range farewells {
 		l := view.Life{ID: f.GetId(), Incarnation: f.GetIncarnation()}
-		if l != o.life() && o.newest.NoteFarewell(l) {
+		if l == o.life() {
+			ended = true
+			continue
+		}
+		if o.newest.NoteFarewell(l) {
 			o.Logger.Info("a member has left", "id", l.ID, "incarnation", l.Incarnation)
 			o.keepFarewells()
 			o.knownMembers.beatSoon()
@@ -87,6 +91,7 @@ func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) {
 			}
 		}
 	}
+	return ended
 }
 
 // keepFarewells has others know what newest has. o.mu is held.

@@ -113,15 +113,26 @@ func TestFarewellIsFinal(t *testing.T) {
 	})
 }
 
-// TestFarewellOfAnother has a member that claims the farewell of the node that it calls.
+// Farewells are heard of nodes that the view concerns only, and of lives that it names. A node that hears that it has ended itself decides nothing any more,
+// as others need not wait for it.
 func TestFarewellOfAnother(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a", "b")
+		c.start("a", "b", "c")
 		c.settled()
-		a := c.alive["a"]
-		a.owners.hear("b", nil, nil, wireFarewells([]view.Life{a.owners.life(), {ID: "stranger", Incarnation: 1}}))
-		if left := a.owners.Farewells(); len(left) > 0 {
-			t.Errorf("a node takes %v for ended, which is itself or is named by no view", left)
+		a, b := c.alive["a"].owners, c.alive["b"].owners
+		stranger := view.Life{ID: "stranger", Incarnation: 1}
+		earlier := b.life()
+		earlier.Incarnation--
+		for _, from := range []view.Life{stranger, earlier} {
+			a.hear(from, nil, nil, wireFarewells([]view.Life{a.life(), c.alive["c"].owners.life()}))
+		}
+		a.hear(b.life(), nil, nil, wireFarewells([]view.Life{stranger}))
+		if left := a.Farewells(); len(left) > 0 || a.IsOver() {
+			t.Errorf("a node takes %v for ended, and itself: %t", left, a.IsOver())
+		}
+		a.hear(b.life(), nil, nil, wireFarewells([]view.Life{a.life()}))
+		if !a.IsOver() || !strings.Contains(c.log.String(), "start it again") {
+			t.Errorf("a node decides that others take for ended:\n%s", c.log.String())
 		}
 	})
 }
@@ -204,7 +215,7 @@ func TestLearnerStandsInOnceItIsComplete(t *testing.T) {
 		a, b := c.alive["a"], c.alive["b"]
 		c.await("b is a member", func() bool { return b.router.View() != nil && b.router.View().IsMember("b") })
 		c.registry.change(func() { c.registry.down = true })
-		b.owners.hear("a", nil, nil, wireFarewells([]view.Life{a.owners.life()}))
+		b.owners.hear(a.owners.life(), nil, nil, wireFarewells([]view.Life{a.owners.life()}))
 		if id := b.owners.StandIn(0); id != "" {
 			t.Fatalf("%s stands in before it has a complete copy", id)
 		}

@@ -77,7 +77,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	if departed {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and confirms no decision lease", o.Self.ID)
 	}
-	o.hear(req.GetCaller().GetId(), req.GetReports(), req.GetFindings(), req.GetFarewells())
+	o.hear(view.Life{ID: req.GetCaller().GetId(), Incarnation: req.GetCaller().GetIncarnation()}, req.GetReports(), req.GetFindings(), req.GetFarewells())
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
 	return &peerv1.HeartbeatResponse{

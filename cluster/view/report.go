@@ -136,12 +136,15 @@ func (n *NewestReports) Keep(v *View) {
 
 // NoteFarewell records that a life has said farewell, and reports whether it was news. A life that the view does not name is ignored.
 func (n *NewestReports) NoteFarewell(l Life) (news bool) {
-	if n.view == nil || !n.view.isConcerned(l) || slices.Contains(n.farewells, l) {
+	if !n.Concerns(l) || slices.Contains(n.farewells, l) {
 		return false
 	}
 	n.farewells = append(n.farewells, l)
 	return true
 }
+
+// Concerns reports whether the view names a life, as a member or one from before.
+func (n *NewestReports) Concerns(l Life) bool { return n.view != nil && n.view.isConcerned(l) }
 
 // Farewells returns the lives that have said farewell, which the caller may keep.
 func (n *NewestReports) Farewells() []Life { return slices.Clone(n.farewells) }
