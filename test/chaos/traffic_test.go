@@ -21,10 +21,10 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// The traffic: every tick a batch, from the nodes in turn, without waiting for answers.
+// The traffic: every tick a batch, from the nodes in turn, without waiting for answers. A traffic of its own keys has its own pace.
 const (
-	tick      = 10 * time.Millisecond
-	batchSize = 20               // 2,000 checks a second
+	mixedTick = 10 * time.Millisecond
+	mixedSize = 20               // of a batch: 2,000 checks a second
 	patience  = 10 * time.Second // of a caller; a check not answered by then counts as an error
 	inFlight  = 2000             // batches, at most
 )
@@ -53,6 +53,7 @@ rules:
   - {id: slow, per: [slow], limits: [{limit: 100, window: 365d}]}
   - {id: brisk, per: [brisk], limits: [{limit: 20, window: 365d}]}
   - {id: busy, per: [busy], limits: [{limit: 2000, window: 365d}]}
+  - {id: many, per: [many], limits: [{limit: 100, window: 365d}]}
 `
 
 func writeRules(t *testing.T) string {
@@ -76,6 +77,10 @@ type traffic struct {
 	stop   func() // ends it, and waits for the answers that are due
 
 	lenient bool // whether undecided answers are allowed
+
+	tick time.Duration   // between two batches
+	size int             // of a batch; 1 is a call for one check
+	draw func() []string // the keys of the next batch, with the ledger told of them
 
 	mu      sync.Mutex
 	nodes   []*process.Node // that are asked, in turn
@@ -124,11 +129,18 @@ func (s *stage) startLenientTraffic() *traffic {
 
 func (f *traffic) start() *traffic {
 	f.t.Helper()
-	f.ledger, f.nextBrisk, f.underWay = newLedger(), briskAtOnce, make(map[string]*sync.WaitGroup)
+	f.tick, f.size, f.draw = mixedTick, mixedSize, f.mixed
+	f.ledger, f.nextBrisk = newLedger(), briskAtOnce
 	for i := range f.names {
 		f.names[i] = i
 	}
 	f.spend()
+	return f.begin()
+}
+
+// begin has the nodes asked.
+func (f *traffic) begin() *traffic {
+	f.underWay = make(map[string]*sync.WaitGroup)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { f.run(ctx) })
@@ -225,21 +237,18 @@ func (f *traffic) withoutOnceUnready(n *process.Node) {
 }
 
 func (f *traffic) run(ctx context.Context) {
-	pace := time.NewTicker(tick)
+	pace := time.NewTicker(f.tick)
 	defer pace.Stop()
 	var asking sync.WaitGroup
 	room := make(chan struct{}, inFlight)
-	for batches := 0; ; batches++ {
+	for {
 		select {
 		case <-ctx.Done():
 			asking.Wait()
 			return
 		case <-pace.C:
 		}
-		keys := f.mixed()
-		if batches%busyEvery == 0 {
-			keys = f.burst()
-		}
+		keys := f.draw()
 		n, answered := f.next()
 		f.turn++
 		room <- struct{}{}
@@ -266,7 +275,10 @@ func (f *traffic) next() (n *process.Node, answered func()) {
 
 // mixed returns a batch of keys of all kinds, and notes that they are asked for.
 func (f *traffic) mixed() []string {
-	keys := make([]string, 0, batchSize)
+	if f.turn%busyEvery == 0 {
+		return f.burst()
+	}
+	keys := make([]string, 0, f.size)
 	add := func(kind string, i, limit int) {
 		key := fmt.Sprintf("%s-%d", kind, i)
 		keys = append(keys, key)
@@ -283,7 +295,7 @@ func (f *traffic) mixed() []string {
 	for range 3 {
 		add("slow", rand.IntN(slowKeys), slowLimit)
 	}
-	for len(keys) < batchSize {
+	for len(keys) < f.size {
 		add("spent", rand.IntN(spentKeys), spentLimit)
 	}
 	return keys
@@ -292,12 +304,12 @@ func (f *traffic) mixed() []string {
 // burst returns a batch about one busy key.
 func (f *traffic) burst() []string {
 	key := fmt.Sprintf("busy-%d", f.which)
-	keys := make([]string, batchSize)
+	keys := make([]string, f.size)
 	for i := range keys {
 		keys[i] = key
 		f.ledger.ask(key, busyLimit)
 	}
-	if f.busy += batchSize; f.busy >= busyAsks {
+	if f.busy += f.size; f.busy >= busyAsks {
 		f.busy = 0
 		f.which++
 	}
@@ -313,7 +325,7 @@ func (f *traffic) send(n *process.Node, keys []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s := sample{asked: time.Now(), node: n.ID}
-	answers, err := n.Client.CheckBatch(ctx, reqs)
+	answers, err := ask(ctx, n, reqs)
 	now := time.Now()
 	s.refused = status.Code(err) == codes.ResourceExhausted
 	s.took, s.err = now.Sub(s.asked), err != nil && !s.refused
@@ -340,6 +352,18 @@ func (f *traffic) send(n *process.Node, keys []string) {
 	if err != nil && len(f.firsts) < 5 {
 		f.firsts = append(f.firsts, fmt.Sprintf("%s asked at %s: %v", n.ID, s.asked.Format("05.000"), err))
 	}
+}
+
+// ask asks a node for a batch, or for one check by the call for one.
+func ask(ctx context.Context, n *process.Node, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
+	if len(reqs) > 1 {
+		return n.Client.CheckBatch(ctx, reqs)
+	}
+	answer, err := n.Client.Check(ctx, reqs[0])
+	if err != nil {
+		return nil, err
+	}
+	return []*weirv1.RateLimitResponse{answer}, nil
 }
 
 // finish stops the traffic, and asks for all slow and brisk keys until they are used up.
@@ -449,13 +473,13 @@ func (f *traffic) seen(from, to time.Time, but ...*process.Node) figures {
 		if s.asked.After(last) {
 			last = s.asked
 		}
-		g.checks += batchSize
+		g.checks += f.size
 		busy := f.paceLocked(s.asked.Add(-nearby), s.asked.Add(s.took+nearby)) < enoughPace
 		switch {
 		case s.err, s.refused && !busy:
-			g.errors += batchSize
+			g.errors += f.size
 		case s.refused:
-			g.refused += batchSize
+			g.refused += f.size
 		}
 		for source, n := range s.sources {
 			if n == 0 {
@@ -470,7 +494,7 @@ func (f *traffic) seen(from, to time.Time, but ...*process.Node) figures {
 	}
 	if len(took) > 0 {
 		slices.Sort(took)
-		g.pace = float64(len(took)) / float64(last.Sub(first)/tick+1)
+		g.pace = float64(len(took)) / float64(last.Sub(first)/f.tick+1)
 		g.p50, g.p99, g.most = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
 	}
 	return g
@@ -499,7 +523,7 @@ func (f *traffic) paceLocked(from, to time.Time) float64 {
 	if end < len(f.ticks) {
 		end++
 	}
-	return float64(end-first-1) / float64(f.ticks[end-1].Sub(f.ticks[first])/tick)
+	return float64(end-first-1) / float64(f.ticks[end-1].Sub(f.ticks[first])/f.tick)
 }
 
 // checkPromise fails the test if something has taken longer than is promised. On a machine on which even this process could not
