@@ -32,6 +32,24 @@ func TestJoinsAndLeavesAreExact(t *testing.T) {
 	}
 }
 
+// A node gives the final state of a partition once, not after each further view: it is all counters.
+func TestFinalStatesAreGivenOnce(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		w.start("a", 1)
+		w.awaitSettled()
+		w.start("b", 1)
+		w.awaitSettled()
+		for _, id := range []string{"c", "d"} { // views of which each changes some partitions, and names the predecessors of all
+			w.start(id, 1)
+			w.awaitSettled()
+		}
+		t.Logf("%d views: %+v", w.views, w.finals)
+		if w.finals.taken < w.params.Partitions/2 || w.finals.useless > w.finals.taken/10 {
+			t.Errorf("final states: %+v", w.finals)
+		}
+	})
+}
+
 // leave has a node leave: it ends once nothing is owed to others.
 func (w *nodeWorld) leave(x *worldNodeRun) {
 	w.t.Helper()

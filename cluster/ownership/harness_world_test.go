@@ -40,7 +40,11 @@ type nodeWorld struct {
 	story  []string // guarded by mu
 	lost   float64  // how many messages are lost; guarded by mu
 	views  int      // how many were written; guarded by mu
+	finals finals   // guarded by mu
 }
+
+// finals counts final states that have arrived.
+type finals struct{ taken, useless int }
 
 // worldNodeRun is a node that runs, or has run.
 type worldNodeRun struct {
@@ -315,7 +319,22 @@ func (x *worldNodeRun) Feed(ctx context.Context, to view.Life, changes []*Change
 		return nil, err
 	}
 	receipts := y.Take(x.Self, changes)
+	x.world.countFinals(changes, receipts)
 	return receipts, x.back(ctx, y)
+}
+
+func (w *nodeWorld) countFinals(changes []*Changes, receipts []Receipt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, m := range changes {
+		switch {
+		case m.FinalFor == 0:
+		case receipts[i] == Useless:
+			w.finals.useless++
+		case m.Complete:
+			w.finals.taken++
+		}
+	}
 }
 
 func (x *worldNodeRun) Post(ctx context.Context, to view.Life, posts []Post) ([]Posting, error) {

@@ -132,6 +132,9 @@ func (r Replica) adopt(e Event, valid bool) (Replica, []Action) {
 			r.Gave = r.Claim.Term
 		}
 		r.follow()
+		if before.Term == r.Claim.Term { // it has given it, or does; if that is lost, the owner asks
+			return r, nil
+		}
 		return r, r.giveFinal(r.Claim.Owner)
 	case r.State == Deciding && r.Claim.Term == r.Version.Term:
 		return r, nil
