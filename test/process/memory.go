@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -32,4 +33,21 @@ func Memory(t testing.TB, pid int, line string) int {
 		t.Fatalf("process %d: %s: %v", pid, line, err)
 	}
 	return kib >> 10
+}
+
+// Written returns how many bytes a process has written so far, to files and connections; 0 where the system does not count them.
+func Written(t testing.TB, pid int) (bytes int64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "wchar: ")
+	if _, err := fmt.Sscan(rest, &bytes); err != nil {
+		t.Fatalf("process %d: %q: %v", pid, text, err)
+	}
+	return bytes
 }
