@@ -47,7 +47,7 @@ const (
 	maxGRPCConnections = 16 << 10
 	maxHTTPConnections = 4 << 10
 	maxAdminConns      = 256             // people and scrapers
-	connWindow         = 1 << 20         // bytes that a client may send ahead on one gRPC connection
+	connWindow         = 1 << 20         // bytes that arrive on one gRPC connection before it is told to go on; it bounds no memory (ADR 44)
 	maxStreams         = 4 << 10         // calls under way on one gRPC connection
 	maxGRPCHeader      = 128 << 10       // an Envoy may hand on header fields of its clients, of 60 KiB by default
 	handshakeTimeout   = time.Second     // also what a silent connection can hold up a stop

@@ -12,7 +12,7 @@ type bound struct {
 	what, most string
 	size       int
 	says       string           // a part of what is said of one more
-	of         func(int) string // a file with so many
+	of         func(int) string // a file with that number of them
 }
 
 // times returns n texts of that form with commas in between.
