@@ -32,7 +32,7 @@ import (
 // dialShared serves gRPC and HTTP on one port, as permitted by f.access, until the test ends.
 func (f *fixture) dialShared(t testing.TB) (*grpc.ClientConn, *http.Client) {
 	t.Helper()
-	calls := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
+	calls := grpc.NewServer(ServerOptions()...)
 	Register(calls, f.Limiter, f.config, f.status, f.access)
 	healthpb.RegisterHealthServer(calls, health.NewServer())
 	reflection.Register(calls)

@@ -104,7 +104,7 @@ func TestEncodeAsLibrary(t *testing.T) {
 func (f *fixture) sendBytes(t *testing.T, method string, b []byte) error {
 	t.Helper()
 	var answer wire.Encoded
-	return f.dial(t).Invoke(t.Context(), method, wire.CopyEncoded(b), &answer, grpc.ForceCodecV2(Codec()))
+	return f.dial(t).Invoke(t.Context(), method, wire.CopyEncoded(b), &answer, grpc.ForceCodecV2(wire.Codec()))
 }
 
 // What cannot be decoded is the caller's fault, and the error says where it is.
@@ -140,7 +140,7 @@ func TestUndecodable(t *testing.T) {
 // be read.
 func TestStreamUndecodable(t *testing.T) {
 	f := newFixture(t, checkRules)
-	s, err := f.dial(t).NewStream(t.Context(), &weirv1.RateLimiter_ServiceDesc.Streams[0], "/weir.v1.RateLimiter/StreamRateLimits", grpc.ForceCodecV2(Codec()))
+	s, err := f.dial(t).NewStream(t.Context(), &weirv1.RateLimiter_ServiceDesc.Streams[0], "/weir.v1.RateLimiter/StreamRateLimits", grpc.ForceCodecV2(wire.Codec()))
 	if err != nil {
 		t.Fatal(err)
 	}

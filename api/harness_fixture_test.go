@@ -103,7 +103,7 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 func (f *fixture) dial(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	listener := inmemory.NewListener()
-	server := grpc.NewServer(grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.ForceServerCodecV2(Codec()), grpc.UnaryInterceptor(f.intercept), grpc.InTapHandle(f.tap))
+	server := grpc.NewServer(append(ServerOptions(), grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.UnaryInterceptor(f.intercept), grpc.InTapHandle(f.tap))...)
 	f.grpc = server
 	Register(server, f.Limiter, f.config, f.status, f.access)
 	done := make(chan error)

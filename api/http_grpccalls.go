@@ -46,7 +46,7 @@ func addGRPC(server *http.Server, calls *grpc.Server, permits *Access, budget *u
 		}
 		endless(w) // calls have deadlines of their own
 		r = r.WithContext(ctx)
-		defer countBody(budget, w, r, new(message)).release()
+		defer countBody(budget, w, r, true).release()
 		calls.ServeHTTP(w, r)
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Bounded returns a registrar with server for services whose messages have MaxMessage
-// bytes at most. The server itself, which must have Codec, has to accept envoy.MaxMessage.
+// bytes at most. The server itself must have ServerOptions.
 func Bounded(server *grpc.Server) *BoundedServer { return &BoundedServer{server} }
 
 // BoundedServer is a gRPC server that refuses to services longer messages than
@@ -31,7 +31,7 @@ func boundedService(service *grpc.ServiceDesc, most int) *grpc.ServiceDesc {
 	for _, m := range service.Methods {
 		handle := m.Handler
 		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			return handle(server, ctx, func(into any) error { return decodeWithin(decode, into, most) }, intercept)
+			return handle(server, ctx, func(into any) error { return decodeWithin(ctx, decode, into, most) }, intercept)
 		}
 		bounded.Methods = append(bounded.Methods, m)
 	}
@@ -50,24 +50,29 @@ type boundedStream struct {
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (s boundedStream) RecvMsg(m any) error { return decodeWithin(s.ServerStream.RecvMsg, m, s.most) }
+func (s boundedStream) RecvMsg(m any) error {
+	return decodeWithin(s.Context(), s.ServerStream.RecvMsg, m, s.most)
+}
 
-// decodeWithin decodes a message that has most bytes at most.
-func decodeWithin(decode func(any) error, into any, most int) error {
-	m, keep := into.(*wire.Encoded)
+// decodeWithin decodes a message that has most bytes at most. A wire.Request is still to be unpacked.
+func decodeWithin(ctx context.Context, decode func(any) error, into any, most int) error {
+	m, keep := into.(*wire.Request)
 	if !keep {
-		m = new(wire.Encoded)
+		m = new(wire.Request)
 	}
 	if err := decode(m); err != nil {
 		return err
 	}
-	n := m.Len()
-	if keep && n <= most {
+	err := m.Limit(most)
+	if keep && err == nil {
 		return nil
 	}
 	defer m.Free()
-	if n > most {
-		return status.Errorf(codes.ResourceExhausted, "message: %d bytes are more than %d", n, most)
+	if err == nil {
+		err = m.Unpack(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	if err := proto.Unmarshal(m.ReadOnlyData(), into.(proto.Message)); err != nil {
 		return status.Errorf(codes.Internal, "message: %v", err)

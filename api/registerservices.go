@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 
 	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/api/internal/wire"
@@ -13,7 +12,7 @@ import (
 )
 
 // Register registers the public services with a gRPC server, which must have been made
-// with Codec and accept messages of envoy.MaxMessage bytes, and admits the calls that permits does.
+// with ServerOptions, and admits the calls that permits does.
 func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permits *Access) {
 	r := Bounded(server)
 	checks := weirv1.RateLimiter_ServiceDesc
@@ -34,8 +33,5 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 // RegisterEnvoy registers Envoy's rate limit service alone.
 func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
 
-// Gunzip returns the option by which a gRPC server unpacks compressed messages of the services of Register.
-func Gunzip() grpc.ServerOption { return wire.Gunzip(envoy.MaxMessage) }
-
-// Codec returns the codec that a gRPC server needs for the services of Register.
-func Codec() encoding.CodecV2 { return wire.Codec() }
+// ServerOptions returns the options that a gRPC server needs for the services of Register.
+func ServerOptions() []grpc.ServerOption { return wire.ServerOptions(envoy.MaxMessage, maxUnpacked) }

@@ -36,8 +36,9 @@ type stream struct {
 	messages chan received // without room; closed at the end of what there is to read
 	workers  sync.WaitGroup
 	sending  chan struct{} // holds one entry while a goroutine sends
-	unread   chan struct{} // closed when answers would be too many that are not read
-	once     sync.Once     // closes unread
+	over     chan struct{} // closed when the stream must end
+	once     sync.Once     // closes over
+	err      error         // with which it ends then
 
 	revoked <-chan struct{} // closed when the caller's token is revoked; nil if that cannot happen
 
@@ -56,7 +57,7 @@ func (s rateLimiter) StreamRateLimits(server weirv1.RateLimiter_StreamRateLimits
 func newStream(l *Limiter, server grpc.ServerStream) *stream {
 	s := &stream{
 		Limiter: l, grpc: server,
-		messages: make(chan received), sending: make(chan struct{}, 1), unread: make(chan struct{}),
+		messages: make(chan received), sending: make(chan struct{}, 1), over: make(chan struct{}),
 		started: 1, idle: 1, revoked: revoked(server.Context()),
 	}
 	if p, ok := peer.FromContext(server.Context()); ok {
@@ -80,14 +81,14 @@ func (s *stream) run() error {
 	}()
 	select {
 	case <-done:
-	case <-s.unread:
-		return errUnread
+	case <-s.over:
+		return s.err
 	case <-s.revoked:
 		return errRevoked
 	}
 	select {
-	case <-s.unread: // it was the last one
-		return errUnread
+	case <-s.over: // by the last message
+		return s.err
 	case err := <-end:
 		return err
 	case <-s.stopped.Done():
@@ -102,7 +103,7 @@ func (s *stream) run() error {
 func (s *stream) read() error {
 	defer close(s.messages)
 	for {
-		var m wire.Encoded
+		var m wire.Request
 		switch err := s.grpc.RecvMsg(&m); {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -118,10 +119,7 @@ func (s *stream) read() error {
 		select {
 		case s.messages <- next:
 		case <-s.grpc.Context().Done():
-			m.Free()
-			if s.conn != nil {
-				s.conn.release(next.reserved)
-			}
+			s.drop(next)
 			return status.FromContextError(s.grpc.Context().Err()).Err()
 		}
 	}
@@ -129,30 +127,33 @@ func (s *stream) read() error {
 
 // received is a message that waits for its answer, for which there is room.
 type received struct {
-	wire.Encoded
+	wire.Request
 	reserved int64           // bytes
 	ctx      context.Context // of Overload.Began
 }
 
 // reserve makes room for the answer to m, unless the stream must end. Answers are longer than
 // their messages, by what rules there are.
-func (s *stream) reserve(m wire.Encoded) (received, bool) {
+func (s *stream) reserve(m wire.Request) (received, bool) {
 	if s.conn == nil {
-		return received{Encoded: m}, true
+		return received{Request: m}, true
 	}
 	n := min(answerRatio*int64(m.Len())+minMetered, fairUnread)
 	if s.conn.reserve(s.grpc.Context(), n) {
-		return received{Encoded: m, reserved: n}, true
+		return received{Request: m, reserved: n}, true
 	}
-	s.endUnread()
+	s.fail(errUnread)
 	return received{}, false
 }
 
-// endUnread ends the stream because there is no room for its answers.
-func (s *stream) endUnread() {
+// fail ends the stream.
+func (s *stream) fail(err error) {
 	s.once.Do(func() {
-		s.conn.refuse()
-		close(s.unread)
+		if errors.Is(err, errUnread) {
+			s.conn.refuse()
+		}
+		s.err = err
+		close(s.over)
 	})
 }
 
@@ -173,7 +174,7 @@ func (s *stream) work() {
 				s.send(a)
 			}
 			s.end()
-		case <-s.unread:
+		case <-s.over:
 			return
 		case <-s.revoked:
 			return
@@ -213,17 +214,29 @@ func (s *stream) send(a streamAnswer) {
 	}
 }
 
-// check answers one message, which it frees. It is false if there is no room for the answer,
+// drop frees a message that has no answer.
+func (s *stream) drop(m received) {
+	m.Free()
+	if s.conn != nil {
+		s.conn.release(m.reserved)
+	}
+}
+
+// check answers one message, which it frees. It is false if the message cannot be unpacked or there is no room for the answer,
 // and the stream ends.
 func (s *stream) check(m received) (streamAnswer, bool) {
-	start := time.Now()
+	start, ctx := time.Now(), m.ctx
+	defer s.overload.Ended(ctx)
+	if err := m.Unpack(ctx); err != nil {
+		s.drop(m)
+		s.fail(err)
+		return streamAnswer{}, false
+	}
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
 	w.API, w.Start = "stream", start
 	var head weirv1.StreamRateLimitsRequest
 	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
-	ctx := m.ctx
-	defer s.overload.Ended(ctx)
 	if head.Traceparent != "" {
 		ctx = tracing.WithRemote(ctx, head.Traceparent)
 	}
@@ -246,7 +259,7 @@ func (s *stream) check(m received) (streamAnswer, bool) {
 	}
 	a, ok := s.conn.encode(w.out, m.reserved)
 	if !ok {
-		s.endUnread()
+		s.fail(errUnread)
 	}
 	return a, ok
 }

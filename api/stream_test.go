@@ -219,7 +219,7 @@ func (s *fakeServer) RecvMsg(m any) error {
 	if !more {
 		return io.EOF
 	}
-	*m.(*wire.Encoded) = next
+	m.(*wire.Request).Encoded = next
 	return nil
 }
 

@@ -15,14 +15,14 @@ import (
 func countedBodies(budget *unfinishedBudget, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !strings.HasPrefix(r.URL.Path, "/ui/") {
-			defer countBody(budget, w, r, nil).release()
+			defer countBody(budget, w, r, false).release()
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// countBody has the body of r count until it is released. Call is nil unless it is the body of a gRPC call.
-func countBody(budget *unfinishedBudget, w http.ResponseWriter, r *http.Request, call *message) *countedBody {
+// countBody has the body of r count until it is released. Call says that it is the body of a gRPC call.
+func countBody(budget *unfinishedBudget, w http.ResponseWriter, r *http.Request, call bool) *countedBody {
 	b := &countedBody{ReadCloser: r.Body, budget: budget, answer: http.NewResponseController(w), call: call, since: time.Now()}
 	budget.add(b)
 	r.Body = b
@@ -34,7 +34,7 @@ type countedBody struct {
 	io.ReadCloser
 	budget *unfinishedBudget
 	answer *http.ResponseController
-	call   *message // that arrives; nil if the body is not that of a gRPC call
+	call   bool // the body is that of a gRPC call
 	since  time.Time
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.budget.relieve(b.hold(b.kept(p[:n])))
+		b.budget.relieve(b.hold(b.kept(n)))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,17 +56,12 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// kept is what is kept of a part that was read. That of a gRPC call has a buffer of its own, and compressed messages take what they are unpacked.
-func (b *countedBody) kept(part []byte) int64 {
-	if b.call == nil {
-		return int64(len(part))
+// kept is what is kept of a part that was read: that of a gRPC call has a buffer of its own.
+func (b *countedBody) kept(part int) int64 {
+	if !b.call {
+		return int64(part)
 	}
-	n := keptBytes(callPart)
-	for part = b.call.add(part); b.call.left() == 0; part = b.call.add(part) {
-		n += b.call.unpacked()
-		*b.call = message{}
-	}
-	return n
+	return keptBytes(callPart)
 }
 
 func (b *countedBody) hold(n int64) (held int64) {
@@ -93,7 +88,7 @@ func (b *countedBody) end() {
 	b.held = 0
 	b.mu.Unlock()
 	_ = b.answer.SetReadDeadline(time.Now()) // a server that cannot waits for its own
-	if b.call != nil {
+	if b.call {
 		_ = b.answer.SetWriteDeadline(time.Now().Add(endedCallWait)) // likewise
 	}
 }

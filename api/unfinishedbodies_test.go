@@ -1,12 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -50,28 +48,24 @@ func (h held) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// The body of a gRPC call counts with a buffer for each part that is read, and with what its compressed messages take unpacked.
+// The body of a gRPC call counts with a buffer for each part that is read.
 func TestUnfinishedCallsAreCounted(t *testing.T) {
 	f := newFixture(t, inputRules)
-	packed := compressed(100, 1<<20)
 	part := keptBytes(callPart)
 	for name, tc := range map[string]struct {
-		parts [][]byte
+		parts []string
 		held  int64
 	}{
-		"a message":            {[][]byte{lengthPrefixed(100)}, part},
-		"compressed":           {[][]byte{packed}, part + 1<<20},
-		"compressed, in parts": {[][]byte{packed[:3], packed[3:50], packed[50:103], packed[103:]}, 4*part + 1<<20},
-		"not whole":            {[][]byte{packed[:104]}, part},
-		"two":                  {[][]byte{append(slices.Clone(packed), packed...)}, part + 2<<20},
+		"at once":  {[]string{"\x00\x00\x00\x00\x04weir"}, part},
+		"in parts": {[]string{"\x00\x00", "\x00\x00\x04", "weir"}, 3 * part},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var readers []io.Reader
 			for _, p := range tc.parts {
-				readers = append(readers, bytes.NewReader(p))
+				readers = append(readers, strings.NewReader(p))
 			}
 			r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(readers...))
-			b := countBody(f.unfinished, httptest.NewRecorder(), r, new(message))
+			b := countBody(f.unfinished, httptest.NewRecorder(), r, true)
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Fatal(err)
 			}

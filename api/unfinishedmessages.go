@@ -9,9 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/net/http2"
-
-	"github.com/weirlimit/weir/api/envoy"
-	"github.com/weirlimit/weir/api/internal/wire"
 )
 
 // This file bounds the memory of messages that clients have begun to send over gRPC; unfinishedbodies.go does so for HTTP. gRPC keeps
@@ -128,11 +125,9 @@ type unfinished struct {
 // arriving is a stream of which data or many header fields have arrived.
 type arriving struct {
 	message
-	part, whole  int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
-	sent         int64 // bytes of these whole messages
-	unpackedHeld int64 // bytes that gRPC keeps of these in addition, as they were compressed
-	longest      int64 // of these
-	block        int64 // bytes of the header fields that began the stream, if they are many
+	part, whole int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
+	sent        int64 // bytes of these whole messages
+	block       int64 // bytes of the header fields that began the stream, if they are many
 }
 
 // fields is what gRPC keeps of header fields until the stream ends. They are packed in their block.
@@ -144,15 +139,11 @@ func (s *arriving) fields() int64 {
 // fewFields is how long a block of header fields is that takes little more memory than each stream does.
 const fewFields = 256
 
-// unpackedAtOnce is how many messages of one stream are unpacked at most: those that are decided, and the next one. The others wait as they came.
-const unpackedAtOnce = maxUnderWay + 1
-
 // message is one that arrives: a byte that says whether it is compressed, its length in four bytes, and the rest (gRPC over HTTP2,
 // Length-Prefixed-Message).
 type message struct {
 	head [5]byte
-	tail [4]byte // what has arrived last, if it is compressed
-	n    int64   // bytes that have arrived, with the head
+	n    int64 // bytes that have arrived, with the head
 }
 
 // add adds what has arrived, and returns what belongs to the next message.
@@ -167,27 +158,7 @@ func (m *message) add(b []byte) (rest []byte) {
 	}
 	n := min(int64(len(b)), m.left())
 	m.n += n
-	if m.head[0] != 0 {
-		m.addTail(b[:n])
-	}
 	return b[n:]
-}
-
-func (m *message) addTail(b []byte) {
-	if len(b) >= len(m.tail) {
-		m.tail = [4]byte(b[len(b)-len(m.tail):])
-		return
-	}
-	copy(m.tail[:], m.tail[len(b):])
-	copy(m.tail[len(m.tail)-len(b):], b)
-}
-
-// unpacked is what gRPC keeps of a whole message in addition to what has arrived, if it is compressed.
-func (m *message) unpacked() int64 {
-	if m.head[0] == 0 {
-		return 0
-	}
-	return min(wire.UnpackedSize(m.tail), envoy.MaxMessage)
 }
 
 // left is how many bytes are still to come.
@@ -345,19 +316,15 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 	s.part += kept
 	u.hold(kept)
-	last, before := int64(0), s.unpackedHeld
+	last := int64(0)
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
 		last = s.n
 		s.sent += last
-		more := s.message.unpacked()
-		s.longest = max(s.longest, more)
-		s.unpackedHeld = min(s.unpackedHeld+more, unpackedAtOnce*s.longest)
 		s.message = message{}
 	}
 	if last == 0 {
 		return
 	}
-	u.hold(s.unpackedHeld - before)
 	s.whole, s.part = s.whole+s.part, 0
 	// A client may send no more than its window, and to the end of the message that the node waits for: the node has read what was before that.
 	if most := StreamWindow + last; s.sent > most {
@@ -407,7 +374,7 @@ func (u *unfinished) forget(stream uint32) {
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil {
 		delete(u.streams, stream)
-		u.hold(-s.part - s.whole - s.unpackedHeld - s.fields())
+		u.hold(-s.part - s.whole - s.fields())
 		u.some.Store(len(u.streams) > 0)
 	}
 }
@@ -420,8 +387,8 @@ func (u *unfinished) answered(stream uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil && s.whole > 0 {
-		u.hold(-s.whole - s.unpackedHeld)
-		s.whole, s.sent, s.unpackedHeld, s.longest = 0, 0, 0, 0
+		u.hold(-s.whole)
+		s.whole, s.sent = 0, 0
 	}
 }
 

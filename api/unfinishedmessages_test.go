@@ -14,8 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/net/http2"
-
-	"github.com/weirlimit/weir/api/envoy"
 )
 
 // h2 writes frames of HTTP/2.
@@ -46,14 +44,6 @@ func (h *h2) take() []byte { defer h.Reset(); return bytes.Clone(h.Bytes()) }
 // lengthPrefixed is a message of n bytes.
 func lengthPrefixed(n int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...)
-}
-
-// compressed is a message of n bytes that says that it has size when it is unpacked.
-func compressed(n int, size uint32) []byte {
-	b := lengthPrefixed(n)
-	b[0] = 1
-	binary.LittleEndian.PutUint32(b[len(b)-4:], size)
-	return b
 }
 
 func mustWrite(t *testing.T, errs ...error) {
@@ -123,27 +113,6 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 				return err
 			},
 			held: 5 * keptBytes(16<<10), left: 5 * keptBytes(16<<10),
-		},
-		"compressed": {
-			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<20)) },
-			held:  keptBytes(105) + 1<<20, left: keptBytes(105) + 1<<20,
-		},
-		"compressed, and more than are unpacked at once": {
-			write: func(in *h2) (err error) {
-				for range 100 {
-					err = errors.Join(err, in.WriteData(1, false, compressed(100, 1<<20)))
-				}
-				return err
-			},
-			held: 100*keptBytes(105) + unpackedAtOnce<<20, left: 100*keptBytes(105) + unpackedAtOnce<<20,
-		},
-		"compressed, and an answer": {
-			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<20)) }, held: keptBytes(105) + 1<<20,
-			answer: func(out *h2) error { return out.WriteData(1, false, message) },
-		},
-		"compressed, and longer than may be": {
-			write: func(in *h2) error { return in.WriteData(1, false, compressed(100, 1<<30)) },
-			held:  keptBytes(105) + envoy.MaxMessage, left: keptBytes(105) + envoy.MaxMessage,
 		},
 		"few header fields":  {write: func(in *h2) error { return in.headers(false, fewFields) }},
 		"many header fields": {write: func(in *h2) error { return in.headers(false, 1000, 500) }, held: 6000, left: 6000},

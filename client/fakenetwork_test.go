@@ -101,8 +101,8 @@ func (n *network) startOf(fingerprint, id, address string) *fakeNode {
 		Rules: func() *rules.Set { return n.set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f,
 		Metrics: prometheus.NewRegistry(),
 	})
-	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxMessage), grpc.ForceServerCodecV2(api.Codec()),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	f.server = grpc.NewServer(append(api.ServerOptions(),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)
 	api.Register(f.server, f.limiter, api.NewConfigServer(apitest.FixedRules{Set: n.set}), f, nil)
 	go func() { f.served <- f.server.Serve(f.listener) }()
 	n.mu.Lock()

@@ -25,7 +25,6 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir/api"
-	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/cluster/view"
@@ -401,10 +400,7 @@ func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, 
 
 // newGRPCServer returns a server with the bounds that all have.
 func newGRPCServer(options ...grpc.ServerOption) *grpc.Server {
-	return grpc.NewServer(append(options,
-		grpc.ForceServerCodecV2(api.Codec()),
-		api.Gunzip(),
-		grpc.MaxRecvMsgSize(envoy.MaxMessage),
+	return grpc.NewServer(append(append(options, api.ServerOptions()...),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(api.StreamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(maxGRPCHeader),

@@ -63,7 +63,7 @@ func New(checks *check.Checker, config Config, overload Overload, log *slog.Logg
 	}
 }
 
-// Register registers the service with a gRPC server, which must have been made with wire.Codec and accept messages
+// Register registers the service with a gRPC server, which must have been made with wire.ServerOptions
 // of MaxMessage bytes.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	service := rlsv3.RateLimitService_ServiceDesc

@@ -46,10 +46,11 @@ var abuses = []struct {
 	{"pings", pings, true},
 	{"settings", settings, true},
 	{"compressed bombs", bombs, true},
+	{"compressed messages of Envoy", wholeMessages, true},
 	{"answers that are not read", unread, true},
 	{"messages that never end", slowMessages, false},
 	{"messages of Envoy that never end", slowEnvoyMessages, false},
-	{"compressed messages of streams that never end", packedMessages, true},
+	{"compressed messages of streams that never end", packedMessages, false},
 	{"requests of Envoy over HTTP that never end", slowEnvoyBodies, true},
 	{"strangers at the protocol of nodes", strangers, false},
 }
@@ -363,13 +364,24 @@ func slowMessages(ctx context.Context, t *testing.T, n *process.Node) {
 }
 
 func slowEnvoyMessages(ctx context.Context, t *testing.T, n *process.Node) {
-	sendWithoutEnd(ctx, t, n.GRPC, 4, 100, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", unpacked(4<<20, 0))
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 100, envoyPath, unpacked(4<<20, 0))
 }
 
 // packedMessages sends the longest messages that an Envoy may send, compressed to 4 KB, but not the end of their streams.
 func packedMessages(ctx context.Context, t *testing.T, n *process.Node) {
+	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, envoyPath, packed(t, make([]byte, 4<<20)))
+}
+
+// wholeMessages sends the same to their ends, one after the other on each of that many streams.
+func wholeMessages(ctx context.Context, t *testing.T, n *process.Node) {
 	message := packed(t, make([]byte, 4<<20))
-	sendWithoutEnd(ctx, t, n.GRPC, 4, 1000, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", message)
+	onConns(ctx, 4, 1000, func(transport http.RoundTripper) {
+		for ctx.Err() == nil {
+			if call(ctx, transport, n.GRPC, envoyPath, bytes.NewReader(message)) != nil {
+				return
+			}
+		}
+	})
 }
 
 func slowEnvoyBodies(ctx context.Context, t *testing.T, n *process.Node) {
@@ -381,20 +393,29 @@ func unpacked(size, missing int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), text(size-missing)...)
 }
 
+const envoyPath = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
 // sendWithoutEnd sends a message without the end of its stream, on each of that number of streams of each connection. If the node ends a connection it
 // opens another.
 func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, streams int, path string, message []byte) {
+	onConns(ctx, conns, streams, func(transport http.RoundTripper) {
+		_ = call(ctx, transport, address, path, io.MultiReader(bytes.NewReader(message), untilDone{ctx}))
+	})
+}
+
+// onConns has play use each of that number of streams of each connection, again and again until ctx ends: once all have returned, on another connection.
+func onConns(ctx context.Context, conns, streams int, play func(transport http.RoundTripper)) {
 	var wg sync.WaitGroup
 	for range conns {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				transport := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
 				transport.Protocols.SetUnencryptedHTTP2(true)
-				var calls sync.WaitGroup
+				var all sync.WaitGroup
 				for range streams {
-					calls.Go(func() { callWithoutEnd(ctx, transport, address, path, message) })
+					all.Go(func() { play(transport) })
 				}
-				calls.Wait() // the node has ended the connection, or it is over
+				all.Wait()
 				transport.CloseIdleConnections()
 			}
 		})
@@ -402,19 +423,20 @@ func sendWithoutEnd(ctx context.Context, t *testing.T, address string, conns, st
 	wg.Wait()
 }
 
-// callWithoutEnd returns when the call has ended.
-func callWithoutEnd(ctx context.Context, transport http.RoundTripper, address, path string, message []byte) {
-	body := io.MultiReader(bytes.NewReader(message), untilDone{ctx})
+// call returns when a call over gRPC has ended.
+func call(ctx context.Context, transport http.RoundTripper, address, path string, body io.Reader) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, body)
 	if err != nil {
-		return
+		return err
 	}
 	req.Header.Set("Content-Type", "application/grpc")
 	req.Header.Set("Grpc-Encoding", "gzip") // of messages that say that they are compressed
 	req.Header.Set("Te", "trailers")
-	if resp, err := transport.RoundTrip(req); err == nil {
-		_ = resp.Body.Close()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
 	}
+	return resp.Body.Close()
 }
 
 // untilDone has nothing to read until a context ends.

@@ -3,68 +3,138 @@ package wire
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // compresses answers to clients that compress
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
-// Gunzip returns the option of a server that unpacks what clients compress with gzip (RFC 1952), to most bytes at most. A message must be one
-// member, at whose end it says how long it is unpacked: so its memory is known before it is unpacked, and is all that it takes.
-func Gunzip(most int64) grpc.ServerOption {
-	// The alternative to what is deprecated is a registry of the whole process, which is also that of who embeds a node's API.
-	return grpc.RPCDecompressor(newOneMember(most, runtime.GOMAXPROCS(0))) //nolint:staticcheck // see above
+// ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
+// bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so its memory is known before it is
+// unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it.
+func ServerOptions(most, room int64) []grpc.ServerOption {
+	// Half of the processors leave time for calls that are not compressed.
+	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(most)),
+		grpc.ForceServerCodecV2(packedCodec{Codec(), g}),
+		// The alternative to what is deprecated is a registry of the whole process, which is also that of who embeds a node's API.
+		grpc.RPCDecompressor(g), //nolint:staticcheck // see above
+	}
 }
 
-// UnpackedSize returns how long a message is unpacked that ends with tail, in bytes. If that is untrue the message is refused.
-func UnpackedSize(tail [4]byte) int64 { return int64(binary.LittleEndian.Uint32(tail[:])) }
-
-// minPacked is the length of a header and an end.
-const minPacked = 10 + 8
-
-var errMembers = errors.New("gzip: more follows after the end")
-
-// oneMember unpacks messages of one member, a few at a time.
-type oneMember struct {
+// gunzip unpacks messages of one member, a few at a time.
+type gunzip struct {
 	most      int64
-	tooLong   []byte        // of most+1 bytes, by which gRPC sees that a message is too long; nothing reads it
-	unpacking chan struct{} // has an entry for each message that is being unpacked
-	readers   sync.Pool     // of *gzip.Reader
+	mark      [16]byte            // random; behind the end of a packed message, where nothing is that clients send
+	room      *semaphore.Weighted // bytes of unpacked messages
+	unpacking chan struct{}       // has an entry for each message that is being unpacked
+	readers   sync.Pool           // of *gzip.Reader
 }
 
-func newOneMember(most int64, atOnce int) *oneMember {
-	return &oneMember{most: most, tooLong: make([]byte, most+1), unpacking: make(chan struct{}, atOnce)}
+func newGunzip(most, room int64, atOnce int) *gunzip {
+	g := &gunzip{most: most, room: semaphore.NewWeighted(room), unpacking: make(chan struct{}, atOnce)}
+	_, _ = rand.Read(g.mark[:]) // never fails
+	return g
 }
 
 // Type implements grpc.Decompressor.
-func (c *oneMember) Type() string { return "gzip" }
+func (g *gunzip) Type() string { return "gzip" }
 
-// Do implements grpc.Decompressor.
-func (c *oneMember) Do(r io.Reader) ([]byte, error) {
+// Do implements grpc.Decompressor: it marks the message for the codec.
+func (g *gunzip) Do(r io.Reader) ([]byte, error) {
 	packed, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	if len(packed) < minPacked {
-		return nil, fmt.Errorf("gzip: %d bytes are no message", len(packed))
+	marked := make([]byte, len(packed)+len(g.mark))
+	copy(marked[copy(marked, packed):], g.mark[:])
+	return marked[:len(packed)], nil
+}
+
+// marked reports whether a message of a server is one of Do.
+func (g *gunzip) marked(data mem.BufferSlice) bool {
+	if len(data) != 1 {
+		return false
 	}
-	size := UnpackedSize([4]byte(packed[len(packed)-4:]))
-	if size > c.most {
-		return c.tooLong, nil
+	b := data[0].ReadOnlyData()
+	return cap(b) == len(b)+len(g.mark) && [len(g.mark)]byte(b[len(b):cap(b)]) == g.mark
+}
+
+var (
+	errNotPacked = errors.New("gzip: too short")
+	errMembers   = errors.New("gzip: more follows after the end")
+)
+
+// unpack returns a message unpacked, which has most bytes at most. It waits for room until ctx ends. When the message is freed its room is, too.
+func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buffer, error) {
+	const ends = 10 + 8 // bytes of a header and an end
+	if len(packed) < ends {
+		return nil, status.Errorf(codes.Internal, "message: %v", errNotPacked)
 	}
-	c.unpacking <- struct{}{}
-	defer func() { <-c.unpacking }()
-	z, _ := c.readers.Get().(*gzip.Reader)
+	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
+	if size > most {
+		return nil, errTooLong(size, most)
+	}
+	if size < minCounted {
+		out, err := g.read(ctx, packed, size)
+		return mem.SliceBuffer(out), err
+	}
+	if err := g.room.Acquire(ctx, size); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	out, err := g.read(ctx, packed, size)
+	if err != nil {
+		g.room.Release(size)
+		return nil, err
+	}
+	return mem.NewBuffer(&out, roomOf{g.room, size}), nil
+}
+
+// minCounted is the least size of a message that counts: gRPC does not tell when shorter ones are freed.
+const minCounted = 1<<10 + 1
+
+// roomOf is the mem.BufferPool of an unpacked message. When that is freed its room is given back.
+type roomOf struct {
+	*semaphore.Weighted
+	size int64
+}
+
+// Get implements mem.BufferPool.
+func (r roomOf) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+// Put implements mem.BufferPool.
+func (r roomOf) Put(*[]byte) { r.Release(r.size) }
+
+// read returns the content of packed, which has that size, once it may be unpacked.
+func (g *gunzip) read(ctx context.Context, packed []byte, size int64) ([]byte, error) {
+	select {
+	case g.unpacking <- struct{}{}:
+		defer func() { <-g.unpacking }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	z, _ := g.readers.Get().(*gzip.Reader)
 	if z == nil {
 		z = new(gzip.Reader)
 	}
-	defer c.readers.Put(z)
-	return unpack(z, packed, size)
+	defer g.readers.Put(z)
+	out, err := unpack(z, packed, size)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "message: %v", err)
+	}
+	return out, nil
 }
 
 // unpack returns the content of packed, which has that size.
@@ -88,4 +158,30 @@ func unpack(z *gzip.Reader, packed []byte, size int64) ([]byte, error) {
 		return nil, errMembers
 	}
 	return out, nil
+}
+
+// packedCodec is the codec of a server with a gunzip.
+type packedCodec struct {
+	encoding.CodecV2
+	gunzip *gunzip
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c packedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	packed := c.gunzip.marked(data)
+	if r, ok := v.(*Request); ok {
+		if packed {
+			r.gunzip = c.gunzip
+		}
+		return c.CodecV2.Unmarshal(data, &r.Encoded)
+	}
+	if !packed {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b, err := c.gunzip.unpack(context.Background(), data[0].ReadOnlyData(), c.gunzip.most)
+	if err != nil {
+		return err
+	}
+	defer b.Free()
+	return c.CodecV2.Unmarshal(mem.BufferSlice{b}, v)
 }

@@ -3,9 +3,19 @@ package wire
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 func packed(tb testing.TB, text []byte) []byte {
@@ -21,6 +31,15 @@ func packed(tb testing.TB, text []byte) []byte {
 	return b.Bytes()
 }
 
+// decode returns what the codec of a server with g passes on of a message that a client has sent.
+func (g *gunzip) decode(message []byte, into any) error {
+	data, err := g.Do(bytes.NewReader(message))
+	if err != nil {
+		return err
+	}
+	return packedCodec{Codec(), g}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, into)
+}
+
 // A message that says at its end how long it is is unpacked into as much memory, again and again, and no other one is.
 func TestGzip(t *testing.T) {
 	text := bytes.Repeat([]byte("weir"), 100_000)
@@ -30,51 +49,139 @@ func TestGzip(t *testing.T) {
 	longer[len(good)-4] ^= 1
 	for name, tc := range map[string]struct {
 		message []byte
-		want    []byte // nil if it is refused
+		want    []byte
+		code    codes.Code
 	}{
-		"one member":          {good, text},
-		"no text":             {packed(t, nil), []byte{}},
-		"two members":         {append(slices.Clone(good), good...), nil},
-		"four bytes more":     {append(slices.Clone(good), good[len(good)-4:]...), nil},
-		"a smaller size":      {shorter, nil},
-		"a larger size":       {longer, nil},
-		"cut":                 {good[:len(good)-1], nil},
-		"no header":           {good[10:], nil},
-		"the beginning of it": {good[:5], nil},
-		"nothing":             {nil, nil},
+		"one member":          {good, text, codes.OK},
+		"no text":             {packed(t, nil), []byte{}, codes.OK},
+		"two members":         {append(slices.Clone(good), good...), nil, codes.Internal},
+		"four bytes more":     {append(slices.Clone(good), good[len(good)-4:]...), nil, codes.Internal},
+		"a smaller size":      {shorter, nil, codes.Internal},
+		"a larger size":       {longer, nil, codes.Internal},
+		"cut":                 {good[:len(good)-1], nil, codes.ResourceExhausted},
+		"no header":           {good[10:], nil, codes.Internal},
+		"the beginning of it": {good[:5], nil, codes.Internal},
+		"nothing":             {nil, nil, codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const most = 1 << 20
-			c := newOneMember(most, 2)
-			for range 5 { // more often than may be unpacked at once
-				got, err := c.Do(bytes.NewReader(tc.message))
-				if len(got) > most && tc.want == nil {
-					continue // gRPC refuses it
+			g := newGunzip(1<<20, 1<<20, 2)
+			for range 5 { // more often than there is room for at once
+				var r Request
+				if err := g.decode(tc.message, &r); err != nil || !bytes.Equal(r.ReadOnlyData(), tc.message) {
+					t.Fatalf("the message is not passed on as it came: %v", err)
 				}
-				if (tc.want != nil) != (err == nil) || !bytes.Equal(got, tc.want) || cap(got) != len(tc.want) && tc.want != nil {
-					t.Fatalf("%d bytes in %d, %v", len(got), cap(got), err)
+				err := r.Unpack(t.Context())
+				if got := status.Code(err); got != tc.code {
+					t.Fatalf("%v, want %v", err, tc.code)
 				}
+				if got := r.ReadOnlyData(); err == nil && (!bytes.Equal(got, tc.want) || cap(got) != len(tc.want)) {
+					t.Fatalf("%d bytes in %d", len(got), cap(got))
+				}
+				r.Free()
 			}
 		})
 	}
-	for most, ok := range map[int64]bool{int64(len(text)): true, int64(len(text)) - 1: false} {
-		got, err := newOneMember(most, 1).Do(bytes.NewReader(good))
-		if err != nil || (int64(len(got)) <= most) != ok {
-			t.Errorf("at most %d: %d bytes, %v", most, len(got), err)
+}
+
+// The bound of a message is that of its server or of its service, the lesser of the two.
+func TestLongestMessage(t *testing.T) {
+	const size = 1000
+	good := packed(t, make([]byte, size))
+	for name, tc := range map[string]struct {
+		server, service int
+		code            codes.Code
+	}{
+		"at the server's":      {size, 0, codes.OK},
+		"beyond the server's":  {size - 1, 0, codes.ResourceExhausted},
+		"at the service's":     {2 * size, size, codes.OK},
+		"beyond the service's": {2 * size, size - 1, codes.ResourceExhausted},
+		"beyond one of both":   {size - 1, 2 * size, codes.ResourceExhausted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r Request
+			if err := newGunzip(int64(tc.server), 1<<20, 1).decode(good, &r); err != nil {
+				t.Fatal(err)
+			}
+			defer r.Free()
+			if tc.service > 0 {
+				if err := r.Limit(tc.service); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.Unpack(t.Context()); status.Code(err) != tc.code {
+				t.Errorf("%v, want %v", err, tc.code)
+			}
+		})
+	}
+}
+
+// What looks like the mark of a packed message is none.
+func TestUnmarkedMessages(t *testing.T) {
+	g := newGunzip(1<<20, 1<<20, 1)
+	other := make([]byte, 100+len(g.mark))
+	for name, data := range map[string]mem.BufferSlice{
+		"no mark":   {mem.SliceBuffer(other[:100])},
+		"two parts": {mem.SliceBuffer(append(slices.Clone(other[:100]), g.mark[:]...)[:100]), mem.SliceBuffer(other[:100])},
+	} {
+		var r Request
+		if err := (packedCodec{Codec(), g}).Unmarshal(data, &r.Encoded); err != nil {
+			t.Fatal(err)
+		}
+		if err := (packedCodec{Codec(), g}).Unmarshal(data, new(emptypb.Empty)); err == nil {
+			t.Errorf("%s: zeros are decoded as a message", name) // a tag of 0 is none
+		}
+		if r.gunzip != nil {
+			t.Errorf("%s: it is taken for packed", name)
 		}
 	}
 }
 
-// A few messages are unpacked at a time; the next one waits.
+// Messages that nothing but gRPC decodes are unpacked at once, and take no room after that.
+func TestGzipOfOtherMessages(t *testing.T) {
+	want := wrapperspb.Bytes(make([]byte, 2000))
+	b, err := proto.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGunzip(1<<20, int64(len(b)), 1)
+	for range 3 {
+		got := new(wrapperspb.BytesValue)
+		if err := g.decode(packed(t, b), got); err != nil || !proto.Equal(got, want) {
+			t.Fatalf("%d bytes, %v", len(got.Value), err)
+		}
+	}
+	if err := g.decode(packed(t, make([]byte, 1<<20+1)), new(wrapperspb.BytesValue)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a message that is too long: %v", err)
+	}
+}
+
+// A message waits for room until another one is freed, or its call ends, and takes no room if it is refused.
 func TestGzipWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newOneMember(1<<20, 2)
-		message := packed(t, []byte("weir"))
-		c.unpacking <- struct{}{}
-		c.unpacking <- struct{}{}
+		g := newGunzip(1<<20, 3000, 1)
+		message := packed(t, make([]byte, 2000))
+		unpacked := func(ctx context.Context) (*Request, error) {
+			r := new(Request)
+			if err := g.decode(message, r); err != nil {
+				t.Error(err)
+			}
+			return r, r.Unpack(ctx)
+		}
+		first, err := unpacked(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := unpacked(ctx); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a second message: %v", err)
+		}
 		done := make(chan error)
 		go func() {
-			_, err := c.Do(bytes.NewReader(message))
+			third, err := unpacked(t.Context())
+			if err == nil {
+				third.Free()
+			}
 			done <- err
 		}()
 		synctest.Wait()
@@ -83,20 +190,31 @@ func TestGzipWaits(t *testing.T) {
 			t.Fatalf("a third message is unpacked: %v", err)
 		default:
 		}
-		<-c.unpacking
+		first.Free()
 		if err := <-done; err != nil {
 			t.Fatal(err)
+		}
+		g.unpacking <- struct{}{} // another one is being unpacked
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := unpacked(ctx); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a message that waits to be unpacked: %v", err)
+		}
+		if !g.room.TryAcquire(3000) {
+			t.Error("messages that have ended take room")
 		}
 	})
 }
 
 // What it costs to unpack a batch.
 func BenchmarkGzip(b *testing.B) {
-	c, message := newOneMember(1<<20, 2), packed(b, bytes.Repeat([]byte("user alice /api/v1/posts "), 200))
+	g, message := newGunzip(1<<20, 1<<20, 2), packed(b, bytes.Repeat([]byte("user alice /api/v1/posts "), 200))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Do(bytes.NewReader(message)); err != nil {
+		var r Request
+		if err := errors.Join(g.decode(message, &r), r.Unpack(b.Context())); err != nil {
 			b.Fatal(err)
 		}
+		r.Free()
 	}
 }

@@ -17,18 +17,22 @@ func ReplaceHandler(service *grpc.ServiceDesc, method string, answer Answerer) {
 	i := slices.IndexFunc(service.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == method })
 	service.Methods = slices.Clone(service.Methods)
 	service.Methods[i].Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		var request Encoded
+		var request Request
 		if err := decode(&request); err != nil {
 			return nil, err
 		}
 		defer request.Free()
-		if intercept == nil {
+		handle := func(ctx context.Context, _ any) (any, error) {
+			if err := request.Unpack(ctx); err != nil {
+				return nil, err
+			}
 			return answer(ctx, request.ReadOnlyData())
 		}
+		if intercept == nil {
+			return handle(ctx, nil)
+		}
 		info := &grpc.UnaryServerInfo{Server: server, FullMethod: fullMethod}
-		return intercept(ctx, request, info, func(ctx context.Context, _ any) (any, error) {
-			return answer(ctx, request.ReadOnlyData())
-		})
+		return intercept(ctx, &request, info, handle)
 	}
 }
 
