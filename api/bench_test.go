@@ -42,7 +42,7 @@ func benchmark(b *testing.B, answer wire.Answerer, req proto.Message) {
 	message := apitest.Marshal(b, req)
 	b.ReportAllocs()
 	for b.Loop() {
-		m, err := answer(b.Context(), message)
+		m, err := answer(b.Context(), wire.NewPart(message))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func BenchmarkCheckRateLimitParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m, err := f.Limiter.check(b.Context(), message)
+			m, err := f.Limiter.check(b.Context(), wire.NewPart(message))
 			if err != nil {
 				b.Error(err)
 				return
@@ -110,7 +110,7 @@ func BenchmarkTopKeys(b *testing.B) {
 // callAll makes calls, one after the other.
 func callAll(b *testing.B, answer wire.Answerer, messages [][]byte, calls int) {
 	for i := range calls {
-		m, err := answer(b.Context(), messages[i%len(messages)])
+		m, err := answer(b.Context(), wire.NewPart(messages[i%len(messages)]))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -24,6 +24,8 @@ const (
 	maxUnfinished  = 32 << 20               // bytes of messages and requests that have not arrived whole
 	fairUnfinished = 32 << 10               // bytes of one connection or request that are little: none is ended for these
 	maxUnpacked    = 16 << 20               // bytes of compressed messages that are unpacked and not decided yet
+	maxOpenCalls   = 4096                   // calls over gRPC that clients have begun and not ended
+	fewOpenCalls   = 32                     // of these that a connection may have in any case
 	maxHeldFor     = 10 * time.Second       // after which it does not matter for how much longer they are held
 	relieveAgain   = 100 * time.Millisecond // pause between two looks at all of these, if all hold little
 	controlRate    = 5000                   // frames of HTTP/2 a second by which a client may control one connection; more are read as late

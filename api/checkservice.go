@@ -39,7 +39,7 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 }
 
 // check answers a RateLimitRequest.
-func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, error) {
+func (l *Limiter) check(ctx context.Context, request wire.Part) (wire.Encoded, error) {
 	if err := ctx.Err(); err != nil { // the caller has gone
 		return wire.Encoded{}, l.checks.Failed("check", status.FromContextError(err).Err())
 	}
@@ -49,7 +49,7 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	w.API, w.Start = "check", start
 	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
 	defer w.EndSpan()
-	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
+	if err := decodeRequest(request, &w.decoded); err != nil {
 		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
 	if err := l.addAdmitted(ctx, w); err != nil {
@@ -66,7 +66,7 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 }
 
 // checkBatch answers a RateLimitBatchRequest.
-func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded, error) {
+func (l *Limiter) checkBatch(ctx context.Context, request wire.Part) (wire.Encoded, error) {
 	if err := ctx.Err(); err != nil { // the caller has gone
 		return wire.Encoded{}, l.checks.Failed("batch", status.FromContextError(err).Err())
 	}
@@ -76,7 +76,7 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 	w.API, w.Start = "batch", start
 	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
 	defer w.EndSpan()
-	if err := decodeBatch(wire.NewPart(request), &w.list); err != nil {
+	if err := decodeBatch(request, &w.list); err != nil {
 		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
 	if err := l.checkAll(ctx, w); err != nil {

@@ -57,8 +57,9 @@ func ofConn(ctx context.Context) (*overload.Conn, any) {
 
 // Calls that are refused before anything of them was counted.
 var (
-	errRefused = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
-	errCrowded = status.Error(codes.ResourceExhausted, "overloaded: too many checks wait already for the node that counts; nothing of the call was counted")
+	errRefused   = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
+	errOpenCalls = status.Errorf(codes.ResourceExhausted, "calls are begun and not ended: this node has %d of them already", maxOpenCalls)
+	errCrowded   = status.Error(codes.ResourceExhausted, "overloaded: too many checks wait already for the node that counts; nothing of the call was counted")
 )
 
 // refuse counts a call that there is no time for as one check.
@@ -94,9 +95,14 @@ func (l *Limiter) failed(name string, err error) error {
 	return l.checks.Failed(name, err)
 }
 
-// Tap refuses calls before they are read. It is for grpc.InTapHandle. Calls of Envoy are not refused so: Envoy would
+// Tap refuses calls before they are read. It is for grpc.InTapHandle. Calls of Envoy are refused only if too many are open: Envoy would
 // allow the request on an error.
 func (l *Limiter) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if l.unfinished.calls.Load() > maxOpenCalls {
+		if conn := meteredConnOf(ctx); conn != nil && conn.unfinished.crowded() {
+			return ctx, errOpenCalls
+		}
+	}
 	switch call.FullMethodName {
 	case weirv1.RateLimiter_CheckRateLimit_FullMethodName, weirv1.RateLimiter_CheckRateLimitBatch_FullMethodName:
 		ctx, accepted := l.overload.Accept(ctx, ofConn)
@@ -163,7 +169,7 @@ func (o overloadOfEnvoy) Watched(next http.Handler) http.Handler { return o.l.wa
 
 // untilAnswered has the calls of Tap end with their answers.
 func (l *Limiter) untilAnswered(answer wire.Answerer) wire.Answerer {
-	return func(ctx context.Context, request []byte) (wire.Encoded, error) {
+	return func(ctx context.Context, request wire.Part) (wire.Encoded, error) {
 		defer l.overload.Ended(ctx)
 		return answer(ctx, request)
 	}

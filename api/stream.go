@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -58,12 +57,7 @@ func newStream(l *Limiter, server grpc.ServerStream) *stream {
 	s := &stream{
 		Limiter: l, grpc: server,
 		messages: make(chan received), sending: make(chan struct{}, 1), over: make(chan struct{}),
-		started: 1, idle: 1, revoked: revoked(server.Context()),
-	}
-	if p, ok := peer.FromContext(server.Context()); ok {
-		if info, metered := p.AuthInfo.(meteredInfo); metered {
-			s.conn = info.conn
-		}
+		started: 1, idle: 1, revoked: revoked(server.Context()), conn: meteredConnOf(server.Context()),
 	}
 	return s
 }
@@ -236,7 +230,7 @@ func (s *stream) check(m received) (streamAnswer, bool) {
 	defer s.works.Put(w)
 	w.API, w.Start = "stream", start
 	var head weirv1.StreamRateLimitsRequest
-	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
+	err := decodeStream(m.Part(), &w.list, &head)
 	if head.Traceparent != "" {
 		ctx = tracing.WithRemote(ctx, head.Traceparent)
 	}

@@ -7,6 +7,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/tracing"
 )
@@ -20,7 +21,7 @@ func TestUntracedCallsAllocateNothing(t *testing.T) {
 		f := newFixture(t, benchRules)
 		f.checks.Tracing = tr
 		return testing.AllocsPerRun(1000, func() {
-			m, err := f.Limiter.check(t.Context(), message)
+			m, err := f.Limiter.check(t.Context(), wire.NewPart(message))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 // for longest.
 type unfinishedBudget struct {
 	used  atomic.Int64 // sum of what all holders hold
+	calls atomic.Int64 // over gRPC that clients have begun and not ended
 	again atomic.Int64 // when holders may be looked at again, in Unix nanoseconds
 	ended prometheus.Counter
 
@@ -45,6 +47,10 @@ func newUnfinishedBudget(r prometheus.Registerer) *unfinishedBudget {
 		Name: "weir_unfinished_bytes",
 		Help: "Bytes that this node holds of messages over gRPC that are not whole yet, and of HTTP requests that are not answered yet.",
 	}, func() float64 { return float64(b.used.Load()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_unfinished_calls",
+		Help: "Calls over gRPC that clients have begun and not ended, such as streams.",
+	}, func() float64 { return float64(b.calls.Load()) })
 	return b
 }
 
@@ -108,6 +114,7 @@ type unfinished struct {
 	skip    bool      // the frame that is being read says nothing of messages
 	now     time.Time // when what is being looked at was received; zero if that was not needed yet
 	begins  bool      // the header fields that are being read begin a stream, and its client has not ended it
+	begun   []uint32  // streams that have begun in what is being looked at, and not ended
 	control int       // frames by which the client has controlled the connection, since the last look
 	code    uint32    // of the RST_STREAM frame that is being sent
 
@@ -116,7 +123,7 @@ type unfinished struct {
 	some atomic.Bool // whether there are streams
 
 	mu      sync.Mutex
-	streams map[uint32]*arriving // guarded by mu; those of which data or many header fields have arrived, and whose clients have not ended them
+	streams map[uint32]*arriving // guarded by mu; those that have begun, and whose clients have not ended them; nil if little has arrived
 	held    int64                // guarded by mu
 	since   time.Time            // guarded by mu; when held was 0 last
 	closed  bool                 // guarded by mu
@@ -226,8 +233,8 @@ func newUnfinished(budget *unfinishedBudget, end func()) *unfinished {
 	return u
 }
 
-// received looks at bytes that the client has sent.
-func (u *unfinished) received(b []byte) {
+// received looks at bytes that the client has sent. It is false if the connection has been ended.
+func (u *unfinished) received(b []byte) (goesOn bool) {
 	u.now = time.Time{}
 	for len(b) > 0 {
 		if u.in.left > 0 {
@@ -239,10 +246,29 @@ func (u *unfinished) received(b []byte) {
 			b = u.frame(b)
 		}
 	}
+	u.countBegun()
 	if u.some.Load() && u.budget.used.Load() > maxUnfinished {
 		held, _ := u.holds()
 		u.budget.relieve(held)
+		return !u.isClosed()
 	}
+	return true
+}
+
+// crowded reports whether the node has too many calls that their clients have not ended, and this connection more than a few of them.
+func (u *unfinished) crowded() bool {
+	if u.budget.calls.Load() <= maxOpenCalls {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.streams) > fewOpenCalls
+}
+
+func (u *unfinished) isClosed() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.closed
 }
 
 // frame sees the header of a frame that the client has sent, and of what comes behind it the payload, if all of that is here. It returns what
@@ -257,8 +283,9 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 	switch kind := u.in.kind(); {
 	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here: // HEADERS are trailers then
 		u.begins = false
-		u.forget(u.in.stream())
+		u.ended(u.in.stream())
 	case kind == http2.FrameHeaders:
+		u.begun = append(u.begun, u.in.stream())
 		if u.begins = true; u.in.left > fewFields {
 			u.begin(u.in.stream(), int64(u.in.left))
 		}
@@ -296,7 +323,7 @@ func (u *unfinished) payload(b []byte) (rest []byte) {
 		_, rest = u.in.take(rest, u.in.left)
 	}
 	if u.in.left == 0 && u.in.has(http2.FlagDataEndStream) {
-		u.forget(u.in.stream())
+		u.ended(u.in.stream())
 	} else if len(part) > 0 {
 		u.add(u.in.stream(), 0, part)
 	}
@@ -340,13 +367,46 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 
 // open is called with mu held.
 func (u *unfinished) open(stream uint32) *arriving {
+	u.count(stream)
+	s := new(arriving)
+	u.streams[stream] = s
+	return s
+}
+
+// count is called with mu held.
+func (u *unfinished) count(stream uint32) {
+	if _, ok := u.streams[stream]; ok {
+		return
+	}
 	if u.streams == nil {
 		u.streams = make(map[uint32]*arriving)
 	}
-	s := new(arriving)
-	u.streams[stream] = s
+	u.streams[stream] = nil
 	u.some.Store(true)
-	return s
+	u.budget.calls.Add(1)
+}
+
+// countBegun counts the streams that have begun and not ended. Nearly all calls end in the bytes in which they begin.
+func (u *unfinished) countBegun() {
+	if len(u.begun) == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, stream := range u.begun {
+		if !u.closed {
+			u.count(stream)
+		}
+	}
+	u.begun = u.begun[:0]
+}
+
+// ended forgets a stream that its client has ended.
+func (u *unfinished) ended(stream uint32) {
+	if i := slices.Index(u.begun, stream); i >= 0 { // nearly always the first or the last one
+		u.begun = append(u.begun[:i], u.begun[i+1:]...)
+	}
+	u.forget(stream)
 }
 
 // begin adds a part of the header fields of a stream.
@@ -372,11 +432,16 @@ func (u *unfinished) forget(stream uint32) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if s := u.streams[stream]; s != nil {
-		delete(u.streams, stream)
-		u.hold(-s.part - s.whole - s.fields())
-		u.some.Store(len(u.streams) > 0)
+	s, ok := u.streams[stream]
+	if !ok {
+		return
 	}
+	delete(u.streams, stream)
+	u.budget.calls.Add(-1)
+	if s != nil {
+		u.hold(-s.part - s.whole - s.fields())
+	}
+	u.some.Store(len(u.streams) > 0)
 }
 
 // answered has the messages of a stream not count any more that have arrived whole.
@@ -453,6 +518,7 @@ func (u *unfinished) close() {
 	u.budget.remove(u)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.budget.calls.Add(-int64(len(u.streams)))
 	u.closed, u.streams = true, nil
 	u.hold(-u.held)
 	u.some.Store(false)

@@ -64,12 +64,13 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 		answer func(out *h2) error // of the node
 		after  func(in *h2) error
 		left   int64 // in the end
+		open   bool  // the call is open in the end, as it is if some are left
 	}{
 		"whole, and the end": {write: func(in *h2) error { return in.WriteData(1, true, message) }},
 		"whole":              {write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all, left: all},
 		"whole, and an answer": {
 			write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all,
-			answer: func(out *h2) error { return out.WriteData(1, false, message) },
+			answer: func(out *h2) error { return out.WriteData(1, false, message) }, open: true,
 		},
 		"whole, and an answer on another stream": {
 			write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all,
@@ -114,7 +115,13 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 			},
 			held: 5 * keptBytes(16<<10), left: 5 * keptBytes(16<<10),
 		},
-		"few header fields":  {write: func(in *h2) error { return in.headers(false, fewFields) }},
+		"a call that says nothing": {write: func(in *h2) error { return in.headers(false, 9) }, open: true},
+		"a call that says nothing, and trailers of the node": {
+			write:  func(in *h2) error { return in.headers(false, 9) },
+			answer: func(out *h2) error { return out.headers(true, 9) },
+		},
+		"a call at once":     {write: func(in *h2) error { return errors.Join(in.headers(false, 9), in.WriteData(1, true, message)) }},
+		"few header fields":  {write: func(in *h2) error { return in.headers(false, fewFields) }, open: true},
 		"many header fields": {write: func(in *h2) error { return in.headers(false, 1000, 500) }, held: 6000, left: 6000},
 		"many header fields, and an answer": {
 			write: func(in *h2) error { return in.headers(false, 1000) }, held: 4000,
@@ -166,8 +173,11 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 				if got := budget.used.Load(); got < tc.left || got > tc.left && (size > 7 || tc.left == 0) {
 					t.Errorf("%d bytes are held in the end, want %d", got, tc.left)
 				}
+				if got := budget.calls.Load(); (got == 1) != (tc.open || tc.left > 0) {
+					t.Errorf("%d calls are open in the end", got)
+				}
 				u.close()
-				if got := budget.used.Load(); got != 0 || u.some.Load() || len(budget.holders) != 0 {
+				if got := budget.used.Load() + budget.calls.Load(); got != 0 || u.some.Load() || len(budget.holders) != 0 {
 					t.Errorf("%d bytes are held after the connection", got)
 				}
 			}
@@ -188,6 +198,7 @@ func FuzzUnfinishedMessages(f *testing.F) {
 		type stream struct {
 			unsent []byte // by the client
 			kept   []byte // by gRPC: after the last whole message that was answered
+			begun  bool   // the client has sent something
 		}
 		streams := map[uint32]*stream{}
 		receive := func() {
@@ -204,7 +215,7 @@ func FuzzUnfinishedMessages(f *testing.F) {
 				s = new(stream)
 				streams[id] = s
 			}
-			switch kind := rnd.IntN(12); kind {
+			switch kind := rnd.IntN(13); kind {
 			case 0:
 				mustWrite(t, in.WritePing(false, [8]byte{}))
 			case 1:
@@ -217,6 +228,12 @@ func FuzzUnfinishedMessages(f *testing.F) {
 				for len(s.kept) >= 5 && len(s.kept) >= 5+int(binary.BigEndian.Uint32(s.kept[1:])) {
 					s.kept = s.kept[5+int(binary.BigEndian.Uint32(s.kept[1:])):]
 				}
+			case 4:
+				if s.begun {
+					continue // gRPC ends the connection
+				}
+				mustWrite(t, in.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: make([]byte, 9), EndHeaders: true}))
+				s.begun = true
 			default:
 				for len(s.unsent) < 300 {
 					s.unsent = append(s.unsent, lengthPrefixed(rnd.IntN(400))...)
@@ -228,25 +245,31 @@ func FuzzUnfinishedMessages(f *testing.F) {
 				} else {
 					mustWrite(t, in.WriteData(id, last, part))
 				}
+				s.begun = s.begun || len(part) > 0
 				if s.kept = append(s.kept, part...); last {
 					delete(streams, id)
 				}
 			}
 		}
 		receive()
-		least := int64(0)
+		least, open := int64(0), int64(0)
 		for _, s := range streams {
-			least += int64(len(s.kept))
+			if least += int64(len(s.kept)); s.begun {
+				open++
+			}
 		}
 		if got := budget.used.Load(); got < least {
 			t.Errorf("%d bytes are held, want %d", got, least)
+		}
+		if got := budget.calls.Load(); got != open {
+			t.Errorf("%d calls are open, want %d", got, open)
 		}
 		for id := range streams {
 			mustWrite(t, in.WriteData(id, true, nil))
 		}
 		receive()
-		if got := budget.used.Load(); got != 0 || u.some.Load() {
-			t.Errorf("%d bytes are held of no stream", got)
+		if got := budget.used.Load() + budget.calls.Load(); got != 0 || u.some.Load() {
+			t.Errorf("%d bytes and calls are held of no stream", got)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/api/internal/wire"
@@ -91,6 +92,16 @@ type meteredInfo struct {
 	conn *meteredConn
 }
 
+// meteredConnOf returns the connection of a call, nil if the server does not know its connections.
+func meteredConnOf(ctx context.Context) *meteredConn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, metered := p.AuthInfo.(meteredInfo); metered {
+			return info.conn
+		}
+	}
+	return nil
+}
+
 // Unwrap returns what secures the connection.
 func (i meteredInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
@@ -112,7 +123,9 @@ type meteredConn struct {
 // Read implements net.Conn.
 func (m *meteredConn) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
-	m.unfinished.received(b[:n])
+	if !m.unfinished.received(b[:n]) {
+		return 0, net.ErrClosed // what is read begins nothing any more
+	}
 	m.pace.wait(m.unfinished.control + int(m.unfinished.refused.Swap(0)))
 	m.unfinished.control = 0
 	return n, err

@@ -22,7 +22,7 @@ func benchmark(b *testing.B, answer wire.Answerer, req proto.Message) {
 	message := apitest.Marshal(b, req)
 	b.ReportAllocs()
 	for b.Loop() {
-		m, err := answer(b.Context(), message)
+		m, err := answer(b.Context(), wire.NewPart(message))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/apitest"
 )
 
@@ -47,7 +48,7 @@ descriptors:
 			t.Errorf("call %d: %v %v\ngot  %s\nwant %s", i, gotErr, wantErr, got, text)
 		}
 	}
-	answer, err := f.check(t.Context(), append([]byte("\x0a\x04edge"), appendRawDescriptor("a", "\xff")...))
+	answer, err := f.check(t.Context(), wire.NewPart(append([]byte("\x0a\x04edge"), appendRawDescriptor("a", "\xff")...)))
 	if err != nil || !strings.Contains(string(answer.ReadOnlyData()), "a=\uFFFD") {
 		t.Errorf("%v", err)
 	}

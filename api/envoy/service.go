@@ -67,7 +67,7 @@ func New(checks *check.Checker, config Config, overload Overload, log *slog.Logg
 // of MaxMessage bytes.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	service := rlsv3.RateLimitService_ServiceDesc
-	wire.ReplaceHandler(&service, "ShouldRateLimit", func(ctx context.Context, request []byte) (wire.Encoded, error) {
+	wire.ReplaceHandler(&service, "ShouldRateLimit", func(ctx context.Context, request wire.Part) (wire.Encoded, error) {
 		defer s.overload.Ended(ctx)
 		return s.check(ctx, request)
 	})
@@ -133,14 +133,14 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *rlsv3.RateLimitReque
 }
 
 // check answers a RateLimitRequest of Envoy.
-func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, error) {
+func (s *Service) check(ctx context.Context, request wire.Part) (wire.Encoded, error) {
 	start := time.Now()
 	w := s.newWork(ctx)
 	defer s.works.Put(w)
 	w.Start = start
 	ctx = s.checks.StartSpan(ctx, &w.Work, "envoy")
 	defer w.EndSpan()
-	if err := s.add(w, wire.NewPart(request)); err != nil {
+	if err := s.add(w, request); err != nil {
 		return wire.Encoded{}, s.stats.failed(s.checks.Failed("envoy", err))
 	}
 	r, err := s.decide(ctx, w)

@@ -195,7 +195,7 @@ func TestDescriptorsTakeAnyValue(t *testing.T) {
 	for _, value := range []string{"\xff\xfe", strings.Repeat("a", 60<<10), "\x00", " "} {
 		message := append([]byte("\x0a\x04edge"), appendRawDescriptor("user", value)...)
 		for i, want := range []string{"OK", "OVER_LIMIT"} {
-			answer, err := f.check(t.Context(), message)
+			answer, err := f.check(t.Context(), wire.NewPart(message))
 			if err != nil {
 				t.Fatalf("%.10q: %v", value, err)
 			}

@@ -41,6 +41,7 @@ var abuses = []struct {
 	{"bodies that never end", slowBodies, false},
 	{"connections that say nothing", silentConnections, false},
 	{"idle connections", idleConnections, false},
+	{"calls that say nothing", silentCalls, true},
 	{"calls that are reset at once", rapidReset, true},
 	{"endless continuations", continuations, true},
 	{"pings", pings, true},
@@ -268,6 +269,33 @@ func ended(ctx context.Context, t *testing.T, n *process.Node, more func(c *rawC
 	}
 }
 
+// silentCalls begins as many calls as may be under way on each of many connections, and says nothing in them. If the node ends a connection it opens
+// another.
+func silentCalls(ctx context.Context, t *testing.T, n *process.Node) {
+	const conns, calls = 30, 4000
+	var wg sync.WaitGroup
+	for range conns {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c := dialHTTP2(t, n.GRPC)
+				over := context.AfterFunc(ctx, func() { _ = c.Close() })
+				go func() {
+					for id := uint32(1); id < 2*calls; id += 2 {
+						if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil {
+							return
+						}
+					}
+					_ = c.flush()
+				}()
+				c.discard()
+				over()
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func rapidReset(ctx context.Context, t *testing.T, n *process.Node) {
 	flood(ctx, t, n, func(c *rawConn, turn uint32) error {
 		id := 2*turn + 1
@@ -375,7 +403,7 @@ func packedMessages(ctx context.Context, t *testing.T, n *process.Node) {
 // wholeMessages sends the same to their ends, one after the other on each of that many streams.
 func wholeMessages(ctx context.Context, t *testing.T, n *process.Node) {
 	message := packed(t, make([]byte, 4<<20))
-	onConns(ctx, 4, 1000, func(transport http.RoundTripper) {
+	onConns(ctx, 4, 500, func(transport http.RoundTripper) {
 		for ctx.Err() == nil {
 			if call(ctx, transport, n.GRPC, envoyPath, bytes.NewReader(message)) != nil {
 				return

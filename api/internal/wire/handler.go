@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Answerer answers an encoded request, which it does not keep.
-type Answerer func(ctx context.Context, request []byte) (Encoded, error)
+// Answerer answers an encoded request, whose bytes it does not keep.
+type Answerer func(ctx context.Context, request Part) (Encoded, error)
 
 // ReplaceHandler makes answer the handler of a method.
 func ReplaceHandler(service *grpc.ServiceDesc, method string, answer Answerer) {
@@ -26,7 +26,7 @@ func ReplaceHandler(service *grpc.ServiceDesc, method string, answer Answerer) {
 			if err := request.Unpack(ctx); err != nil {
 				return nil, err
 			}
-			return answer(ctx, request.ReadOnlyData())
+			return answer(ctx, request.Part())
 		}
 		if intercept == nil {
 			return handle(ctx, nil)
@@ -42,7 +42,7 @@ func Decoded[M proto.Message](ctx context.Context, answer Answerer, request prot
 	if err != nil {
 		return response, Invalid("message", "cannot be encoded: %v", err)
 	}
-	m, err := answer(ctx, b)
+	m, err := answer(ctx, NewPart(b))
 	if err != nil {
 		return response, err
 	}

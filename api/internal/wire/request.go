@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"unsafe"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -10,8 +11,9 @@ import (
 // Request is a message from a client. Before Unpack it is as it came: if the client has compressed it, it takes little memory until there is room.
 type Request struct {
 	Encoded
-	most   int64   // bytes that it may have; 0 if its server alone has a bound
-	gunzip *gunzip // nil unless it is compressed
+	most     int64   // bytes that it may have; 0 if its server alone has a bound
+	gunzip   *gunzip // nil unless it is compressed
+	unpacked bool    // it was compressed
 }
 
 // Limit has the message have most bytes at most, unpacked.
@@ -41,8 +43,16 @@ func (r *Request) Unpack(ctx context.Context) error {
 		return err
 	}
 	r.Encoded.Free()
-	r.Buffer, r.gunzip = b, nil
+	r.Buffer, r.gunzip, r.unpacked = b, nil, true
 	return nil
+}
+
+// Part returns the whole of the message, which is unpacked.
+func (r *Request) Part() Part {
+	if b := r.ReadOnlyData(); r.unpacked { // nothing uses them again
+		return Part{b, unsafe.String(unsafe.SliceData(b), len(b))}
+	}
+	return NewPart(r.ReadOnlyData())
 }
 
 // Free frees the message.

@@ -1,0 +1,72 @@
+package api
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Calls that clients have begun and not ended have a bound on a node. Connections that have few of them are answered all the same, and all are
+// once others have ended theirs.
+func TestOpenCallsAreBounded(t *testing.T) {
+	f := newFixture(t, checkRules)
+	f.tap = f.Limiter.Tap
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	open := func(ctx context.Context, conn *grpc.ClientConn) (weirv1.RateLimiter_StreamRateLimitsClient, error) {
+		return weirv1.NewRateLimiterClient(conn).StreamRateLimits(ctx)
+	}
+	answered := func(conn *grpc.ClientConn) error {
+		s, err := open(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if err := s.CloseSend(); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != io.EOF { //nolint:errorlint // gRPC returns it as it is
+			return err
+		}
+		return nil
+	}
+	many, few := f.dial(t), f.dial(t)
+	held, end := context.WithCancel(ctx)
+	defer end()
+	begin := func(conn *grpc.ClientConn, calls int) {
+		for range calls {
+			before := f.unfinished.calls.Load()
+			if _, err := open(held, conn); err != nil {
+				t.Fatal(err)
+			}
+			for f.unfinished.calls.Load() == before && ctx.Err() == nil { // those that are read at once are refused together
+				runtime.Gosched()
+			}
+		}
+	}
+	begin(many, maxOpenCalls)
+	begin(few, fewOpenCalls-1)
+	if err := answered(few); err != nil {
+		t.Errorf("a connection with few: %v", err)
+	}
+	if err := answered(many); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a connection with many: %v", err)
+	}
+	if _, err := weirv1.NewRateLimiterClient(many).CheckRateLimit(ctx, request("user=a endpoint=/posts")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a check of a connection with many: %v", err)
+	}
+	end()
+	for f.unfinished.calls.Load() > 0 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	if err := answered(many); err != nil {
+		t.Errorf("after the others have ended: %v", err)
+	}
+}
