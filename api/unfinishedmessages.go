@@ -133,7 +133,7 @@ type unfinished struct {
 type arriving struct {
 	message
 	part, whole int64 // bytes that gRPC keeps of the message that is arriving, and of those before it that the node has not answered
-	sent        int64 // bytes of these whole messages
+	length      int64 // bytes of these whole messages, as they were sent
 	block       int64 // bytes of the header fields that began the stream, if they are many
 }
 
@@ -346,7 +346,7 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	last := int64(0)
 	for part = s.message.add(part); s.left() == 0; part = s.message.add(part) {
 		last = s.n
-		s.sent += last
+		s.length += last
 		s.message = message{}
 	}
 	if last == 0 {
@@ -354,9 +354,9 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 	s.whole, s.part = s.whole+s.part, 0
 	// A client may send no more than its window, and to the end of the message that the node waits for: the node has read what was before that.
-	if most := StreamWindow + last; s.sent > most {
-		read := s.whole - s.whole*most/s.sent
-		s.whole, s.sent = s.whole-read, most
+	if most := StreamWindow + last; s.length > most {
+		read := s.whole - s.whole*most/s.length
+		s.whole, s.length = s.whole-read, most
 		u.hold(-read)
 	}
 	if s.n > 0 || u.in.left > u.padding { // the frame has the beginning of another one, too
@@ -453,7 +453,7 @@ func (u *unfinished) answered(stream uint32) {
 	defer u.mu.Unlock()
 	if s := u.streams[stream]; s != nil && s.whole > 0 {
 		u.hold(-s.whole)
-		s.whole, s.sent = 0, 0
+		s.whole, s.length = 0, 0
 	}
 }
 
