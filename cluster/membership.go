@@ -71,9 +71,9 @@ type Electorate interface {
 	Reached(l Life) bool
 	// Unconnected returns the members of which one has said lately that it does not reach the other.
 	Unconnected() []view.Pair
-	// Farewells returns the lives that have said farewell, of those that the view names, and Parted what is full when one has.
+	// Farewells returns the lives that have said farewell, of those that the view names, and FarewellHeard what is full when one has.
 	Farewells() []view.Life
-	Parted() <-chan struct{}
+	FarewellHeard() <-chan struct{}
 }
 
 // NewMembership returns the membership of the node self.
@@ -112,7 +112,7 @@ func (m *Membership) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.changed:
-		case <-m.electors.Parted():
+		case <-m.electors.FarewellHeard():
 		case <-again.C:
 		}
 		content := m.Latest()
@@ -153,7 +153,7 @@ func (m *Membership) writeView(ctx context.Context, content RegistryContent) (wa
 	m.noteWaiting(content, now)
 	m.electors.Consider(content.Routing, content.Nodes)
 	accused := m.accused(content)
-	content.Nodes = parted(without(content.Nodes, accused), m.electors.Farewells())
+	content.Nodes = afterFarewells(without(content.Nodes, accused), m.electors.Farewells())
 	if len(content.Nodes) == 0 || writer(content.Routing, content.Nodes) != m.self {
 		return recheck
 	}
@@ -445,8 +445,8 @@ func (m *Membership) accused(content RegistryContent) map[Life][]string {
 	return accused
 }
 
-// parted returns the nodes. Those that have said farewell have left, although their keys may say else.
-func parted(nodes []Node, farewells []view.Life) []Node {
+// afterFarewells returns the nodes. Those that have said farewell have left, although their keys may say else.
+func afterFarewells(nodes []Node, farewells []view.Life) []Node {
 	if len(farewells) == 0 {
 		return nodes
 	}

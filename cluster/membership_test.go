@@ -184,13 +184,13 @@ func (e *prompt) Plan(v *view.View) view.Plan {
 	return plan.Plan
 }
 
-func (e *prompt) Reached(l Life) bool        { return !e.m.killed(l.ID) }
-func (e *prompt) Unconnected() []view.Pair   { return nil }
-func (e *prompt) Farewells() []view.Life     { return nil }
-func (e *prompt) Parted() <-chan struct{}    { return nil }
-func (e *prompt) Consider(*View, []Node)     {}
-func (e *prompt) Admits(Node) bool           { return true }
-func (e *prompt) Accused() map[Life][]string { return nil }
+func (e *prompt) Reached(l Life) bool            { return !e.m.killed(l.ID) }
+func (e *prompt) Unconnected() []view.Pair       { return nil }
+func (e *prompt) Farewells() []view.Life         { return nil }
+func (e *prompt) FarewellHeard() <-chan struct{} { return nil }
+func (e *prompt) Consider(*View, []Node)         {}
+func (e *prompt) Admits(Node) bool               { return true }
+func (e *prompt) Accused() map[Life][]string     { return nil }
 
 // killed reports whether a node of that id was killed.
 func (m *membershipTest) killed(id string) bool {

@@ -32,23 +32,23 @@ type Owners struct {
 	params  ring.Params
 	metrics ownershipMetrics
 
-	parted   chan struct{}                 // full when a life has said farewell; has room for one
-	standIns atomic.Pointer[[]view.Life]   // by partition; replaced by findStandIns
-	standbys []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
-	cohort   *errgroup.Group               // the goroutines of Run
+	farewellHeard chan struct{}                 // full when a life has said farewell; has room for one
+	standIns      atomic.Pointer[[]view.Life]   // by partition; replaced by findStandIns
+	standbys      []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
+	cohort        *errgroup.Group               // the goroutines of Run
 
 	planning sync.Mutex
 	planned  view.CachedPlan // guarded by planning
 
-	mu       sync.Mutex
-	view     *view.View         // the newest that was adopted; guarded by mu
-	newest   view.NewestReports // guarded by mu
-	changed  time.Time          // when the last change of members was adopted; guarded by mu
-	departed bool               // this node confirms no decision lease any more; guarded by mu
-	granted  time.Time          // when the etcd lease was granted that the decision lease knows of; guarded by mu
-	renewed  time.Time          // the last renewal that the decision lease knows of; guarded by mu
-	waited   bool               // a partition was not settled when it was looked last; guarded by mu
-	ctx      context.Context    // ends with Run; nil before it; guarded by mu
+	mu           sync.Mutex
+	view         *view.View         // the newest that was adopted; guarded by mu
+	newest       view.NewestReports // guarded by mu
+	changed      time.Time          // when the last change of members was adopted; guarded by mu
+	confirmsNone bool               // this node confirms no decision lease any more; guarded by mu
+	granted      time.Time          // when the etcd lease was granted that the decision lease knows of; guarded by mu
+	renewed      time.Time          // the last renewal that the decision lease knows of; guarded by mu
+	waited       bool               // a partition was not settled when it was looked last; guarded by mu
+	ctx          context.Context    // ends with Run; nil before it; guarded by mu
 }
 
 // Times of Owners.
@@ -106,7 +106,7 @@ const uncounted = 1 << 63
 func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o := &Owners{
 		OwnersConfig: c, params: params,
-		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group), parted: make(chan struct{}, 1),
+		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group), farewellHeard: make(chan struct{}, 1),
 	}
 	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))

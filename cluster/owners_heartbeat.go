@@ -65,7 +65,7 @@ func (o *Owners) hear(from view.Life, encoded []byte, findings []*peerv1.Finding
 	if o.noteReports(from, reports, farewells) && !o.IsOver() {
 		o.Logger.Error("other nodes were told that this node has ended; it decides nothing any more: start it again", "by", from.ID)
 		o.node.End()
-		o.Depart()
+		o.EndConfirming()
 	}
 }
 

@@ -28,11 +28,11 @@ func (o *Owners) isLeaving() bool {
 	return false
 }
 
-// Depart ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.
-func (o *Owners) Depart() {
+// EndConfirming ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.
+func (o *Owners) EndConfirming() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.departed = true
+	o.confirmsNone = true
 }
 
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
@@ -43,7 +43,7 @@ func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 // more. A node that no view names says nothing.
 func (o *Owners) SayFarewell() {
 	o.node.End()
-	o.Depart()
+	o.EndConfirming()
 	o.mu.Lock()
 	isNamed := o.view != nil && o.view.Names(o.life())
 	o.mu.Unlock()
@@ -69,8 +69,8 @@ func (o *Owners) SayFarewell() {
 // Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.
 func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load() }
 
-// Parted implements Electorate.
-func (o *Owners) Parted() <-chan struct{} { return o.parted }
+// FarewellHeard implements Electorate.
+func (o *Owners) FarewellHeard() <-chan struct{} { return o.farewellHeard }
 
 // noteFarewells records which lives have said farewell, as a member knows it, and reports whether this life is one. o.mu is held.
 func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) (ended bool) {
@@ -86,7 +86,7 @@ func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) (ended bool) {
 			o.knownMembers.beatSoon()
 			o.node.LookSoon()
 			select {
-			case o.parted <- struct{}{}:
+			case o.farewellHeard <- struct{}{}:
 			default: // it is known already that some have
 			}
 		}

@@ -72,9 +72,9 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 		return nil, err
 	}
 	o.mu.Lock()
-	departed := o.departed
+	confirmsNone := o.confirmsNone
 	o.mu.Unlock()
-	if departed {
+	if confirmsNone {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and confirms no decision lease", o.Self.ID)
 	}
 	o.hear(view.Life{ID: req.GetCaller().GetId(), Incarnation: req.GetCaller().GetIncarnation()}, req.GetReports(), req.GetFindings(), req.GetFarewells())

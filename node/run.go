@@ -307,7 +307,7 @@ func (n *node) leave(failed context.Context) {
 		n.flush()
 		return
 	}
-	n.owners.Depart()
+	n.owners.EndConfirming()
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
 		return !n.View().IsMember(n.opts.ID) || !n.othersReady()

@@ -216,13 +216,13 @@ func (s *search) crash(x *world, i int, visit emit) {
 // part has a node say farewell. It grants nothing any more, for good.
 func (s *search) part(x *world, i int, visit emit) {
 	n := &x.nodes[i]
-	if int(x.farewells) >= s.farewells || n.parted {
+	if int(x.farewells) >= s.farewells || n.saidFarewell {
 		return
 	}
 	y := *x
 	y.farewells++
-	if y.nodes[i].parted = true; s.broken != ruleFarewell {
-		y.nodes[i] = worldNode{life: n.life, reported: n.reported, parted: true}
+	if y.nodes[i].saidFarewell = true; s.broken != ruleFarewell {
+		y.nodes[i] = worldNode{life: n.life, reported: n.reported, saidFarewell: true}
 		y.lose()
 	}
 	visit(&y, name(n.life)+" says farewell")
@@ -338,7 +338,7 @@ func (s *search) end(x *world, i int, visit emit) {
 	for _, l := range x.claim(n.view).Predecessors {
 		p := codeOf(l)
 		lives := x.isAlive(p)
-		if x.hasParted(p) && !n.heard.has(p) {
+		if x.hasSaidFarewell(p) && !n.heard.has(p) {
 			y := *x
 			if s.apply(&y, i, Event{Kind: Ended, From: l}, nil) {
 				visit(&y, name(n.life)+" hears the farewell of "+name(p))

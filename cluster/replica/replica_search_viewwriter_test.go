@@ -8,13 +8,13 @@ import (
 
 // nextKey is all that the views which follow depend on.
 type nextKey struct {
-	last     worldView
-	number   uint8
-	reported [worldNodes]nodeReport
-	lives    lives4
-	alive    uint8
-	parted   uint8
-	moves    bool
+	last         worldView
+	number       uint8
+	reported     [worldNodes]nodeReport
+	lives        lives4
+	alive        uint8
+	saidFarewell uint8
+	moves        bool
 }
 
 // nextView is a view that may follow.
@@ -35,8 +35,8 @@ func (s *search) write(x *world, visit emit) {
 		if n.alive {
 			key.alive |= 1 << i
 		}
-		if n.parted {
-			key.parted |= 1 << i
+		if n.saidFarewell {
+			key.saidFarewell |= 1 << i
 		}
 		key.reported[i] = s.believed(n.reported, x.written)
 	}
@@ -159,7 +159,7 @@ func (s *search) sights(k *nextKey) (sights []view.Seen) {
 				sights = append(sights, view.Seen{Nodes: []view.Member{gone}})
 			}
 		}
-		if k.parted>>i&1 == 1 {
+		if k.saidFarewell>>i&1 == 1 {
 			registered := m
 			registered.State = view.Ready
 			sights = append(sights, view.Seen{Nodes: []view.Member{registered}, Farewells: []view.Life{m.Life}})

@@ -114,7 +114,7 @@ type worldView struct {
 type worldNode struct {
 	life                    life
 	alive, suspended        bool
-	parted                  bool // it has said farewell
+	saidFarewell            bool // it has said farewell
 	gave                    bool // Replica.Gave is the term of the claim
 	state                   State
 	view                    uint8 // the number of the newest that it has adopted
@@ -175,9 +175,9 @@ func (w *world) isAlive(l life) bool {
 	return l != 0 && w.nodes[l.node()].alive && w.nodes[l.node()].life == l
 }
 
-// hasParted reports whether a life has said farewell.
-func (w *world) hasParted(l life) bool {
-	return l != 0 && w.nodes[l.node()].parted && w.nodes[l.node()].life == l
+// hasSaidFarewell reports whether a life has said farewell.
+func (w *world) hasSaidFarewell(l life) bool {
+	return l != 0 && w.nodes[l.node()].saidFarewell && w.nodes[l.node()].life == l
 }
 
 // replica returns the replica of a node.

@@ -94,12 +94,12 @@ func newDraft(v *View, seen Seen, reports Reports) *draft {
 	next := *v
 	next.Number++
 	next.Members, next.Partitions = nil, slices.Clone(v.Partitions)
-	seen.Nodes = seen.parted(v)
+	seen.Nodes = seen.afterFarewells(v)
 	return &draft{old: v, next: &next, seen: seen, reports: reports}
 }
 
-// parted returns the nodes that are seen. Those that have said farewell have left.
-func (s *Seen) parted(v *View) []Member {
+// afterFarewells returns the nodes that are seen. Those that have said farewell have left.
+func (s *Seen) afterFarewells(v *View) []Member {
 	nodes := slices.Clone(s.Nodes)
 	for _, l := range s.Farewells {
 		i := slices.IndexFunc(nodes, func(n Member) bool { return n.Life == l })
