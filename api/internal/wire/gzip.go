@@ -21,8 +21,8 @@ import (
 )
 
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
-// bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so its memory is known before it is
-// unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it.
+// bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
+// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it.
 func ServerOptions(most, room int64) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
 	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
@@ -77,7 +77,7 @@ var (
 	errMembers   = errors.New("gzip: more follows after the end")
 )
 
-// unpack returns a message unpacked, which has most bytes at most. It waits for room until ctx ends. When the message is freed its room is, too.
+// unpack returns a message unpacked, which has most bytes at most. It waits for room until ctx ends. The room is free again once the message is.
 func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buffer, error) {
 	const ends = 10 + 8 // bytes of a header and an end
 	if len(packed) < ends {
