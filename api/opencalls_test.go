@@ -2,11 +2,14 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"runtime"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,5 +71,32 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	}
 	if err := answered(many); err != nil {
 		t.Errorf("after the others have ended: %v", err)
+	}
+}
+
+// What a connection has sent that ends because the node holds too much begins no call any more.
+func TestEndedConnectionsBeginNothing(t *testing.T) {
+	f := newFixture(t, checkRules)
+	client, server := net.Pipe()
+	m := &meteredConn{Conn: server, budget: f.unread}
+	m.unfinished = newUnfinished(f.unfinished, func() { _ = m.Close() })
+	f.unfinished.used.Add(maxUnfinished) // of others
+	in := newH2(http2.ClientPreface)
+	for range 2 * fairUnfinished / 1024 {
+		mustWrite(t, in.WriteData(1, false, lengthPrefixed(1024-5)))
+	}
+	mustWrite(t, in.begin(3))
+	go func() { _, _ = client.Write(in.take()) }()
+	for b := make([]byte, 1<<20); ; {
+		n, err := m.Read(b)
+		if n > fairUnfinished {
+			t.Fatalf("%d bytes are read of a connection that holds too much", n)
+		}
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) || f.unfinished.calls.Load() != 0 {
+				t.Errorf("%v, %d calls are open", err, f.unfinished.calls.Load())
+			}
+			return
+		}
 	}
 }

@@ -114,6 +114,8 @@ type unfinished struct {
 	skip    bool      // the frame that is being read says nothing of messages
 	now     time.Time // when what is being looked at was received; zero if that was not needed yet
 	begins  bool      // the header fields that are being read begin a stream, and its client has not ended it
+	last    uint32    // the newest stream of the client
+	broken  bool      // the client has broken the protocol
 	begun   []uint32  // streams that have begun in what is being looked at, and not ended
 	control int       // frames by which the client has controlled the connection, since the last look
 	code    uint32    // of the RST_STREAM frame that is being sent
@@ -233,7 +235,7 @@ func newUnfinished(budget *unfinishedBudget, end func()) *unfinished {
 	return u
 }
 
-// received looks at bytes that the client has sent. It is false if the connection has been ended.
+// received looks at bytes that the client has sent. It is false if the connection has been ended, or must be.
 func (u *unfinished) received(b []byte) (goesOn bool) {
 	u.now = time.Time{}
 	for len(b) > 0 {
@@ -247,6 +249,9 @@ func (u *unfinished) received(b []byte) (goesOn bool) {
 		}
 	}
 	u.countBegun()
+	if u.broken {
+		return false
+	}
 	if u.some.Load() && u.budget.used.Load() > maxUnfinished {
 		held, _ := u.holds()
 		u.budget.relieve(held)
@@ -278,6 +283,7 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 		u.control++
 	}
 	u.padding, u.skip = 0, true
+	u.watchOrder()
 	here := u.in.left <= len(b)
 	ends := u.in.has(http2.FlagDataEndStream) // that of HEADERS is the same
 	switch kind := u.in.kind(); {
@@ -307,6 +313,19 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 	return b
 }
 
+// watchOrder has the connection end if the client begins a stream twice, or says something of one that it has not begun (RFC 9113, section 5.1.1). gRPC
+// answers some of these by a reset of the stream, and has it go on afterwards.
+func (u *unfinished) watchOrder() {
+	switch stream := u.in.stream(); u.in.kind() {
+	case http2.FramePriority:
+	case http2.FrameHeaders:
+		u.broken = u.broken || stream <= u.last
+		u.last = stream
+	default:
+		u.broken = u.broken || stream > u.last
+	}
+}
+
 // payload sees a part of a frame that the client has sent, and returns what comes after it.
 func (u *unfinished) payload(b []byte) (rest []byte) {
 	if u.skip {
@@ -334,9 +353,9 @@ func (u *unfinished) payload(b []byte) (rest []byte) {
 func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s := u.streams[stream]
+	s, isOpen := u.streams[stream]
 	switch {
-	case u.closed || s == nil && kept == 0: // the node has reset the stream
+	case u.closed || !isOpen && !slices.Contains(u.begun, stream): // the node has ended the stream: gRPC drops what comes
 		return
 	case s == nil:
 		s = u.open(stream)

@@ -16,14 +16,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// h2 writes frames of HTTP/2.
+// h2 writes frames of HTTP/2. Those of a client begin a stream before they say something of it.
 type h2 struct {
 	bytes.Buffer
 	*http2.Framer
+	client bool
+	last   uint32 // stream that was begun
 }
 
 func newH2(preface string) *h2 {
-	h := &h2{}
+	h := &h2{client: preface != ""}
 	h.WriteString(preface)
 	h.Framer = http2.NewFramer(&h.Buffer, nil)
 	return h
@@ -31,11 +33,28 @@ func newH2(preface string) *h2 {
 
 // headers writes a block of header fields on stream 1, in parts of these sizes.
 func (h *h2) headers(end bool, sizes ...int) error {
+	h.last = 1
 	err := h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, sizes[0]), EndStream: end, EndHeaders: len(sizes) == 1})
 	for i, size := range sizes[1:] {
 		err = errors.Join(err, h.WriteContinuation(1, i == len(sizes)-2, make([]byte, size)))
 	}
 	return err
+}
+
+func (h *h2) begin(stream uint32) error {
+	if !h.client || stream <= h.last {
+		return nil
+	}
+	h.last = stream
+	return h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: make([]byte, 9), EndHeaders: true})
+}
+
+func (h *h2) WriteData(stream uint32, end bool, data []byte) error {
+	return errors.Join(h.begin(stream), h.Framer.WriteData(stream, end, data))
+}
+
+func (h *h2) WriteDataPadded(stream uint32, end bool, data, padding []byte) error {
+	return errors.Join(h.begin(stream), h.Framer.WriteDataPadded(stream, end, data, padding))
 }
 
 // take returns what was written since.
@@ -154,7 +173,9 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 				u, in, out := newUnfinished(budget, func() { t.Error("ended") }), newH2(http2.ClientPreface), newH2("")
 				receive := func() {
 					for part := range slices.Chunk(in.take(), size) {
-						u.received(part)
+						if !u.received(part) {
+							t.Error("the connection must end")
+						}
 					}
 				}
 				mustWrite(t, in.WriteSettings(), tc.write(in))
@@ -196,65 +217,65 @@ func FuzzUnfinishedMessages(f *testing.F) {
 		u, in, out := newUnfinished(budget, func() {}), newH2(http2.ClientPreface), newH2("")
 		defer u.close()
 		type stream struct {
+			id     uint32
 			unsent []byte // by the client
 			kept   []byte // by gRPC: after the last whole message that was answered
-			begun  bool   // the client has sent something
 		}
-		streams := map[uint32]*stream{}
+		streams, newest := make([]stream, 4), uint32(1) // the others have ended
 		receive := func() {
 			for b := in.take(); len(b) > 0; {
 				n := 1 + rnd.IntN(len(b))
-				u.received(b[:n])
+				if !u.received(b[:n]) {
+					t.Fatal("the connection must end")
+				}
 				b = b[n:]
 			}
 		}
 		for range min(frames, 200) {
-			id := 1 + 2*rnd.Uint32N(4)
-			s := streams[id]
-			if s == nil {
-				s = new(stream)
-				streams[id] = s
+			s := &streams[rnd.IntN(len(streams))]
+			if s.id == 0 {
+				*s, newest = stream{id: newest}, newest+2
+				mustWrite(t, in.begin(s.id))
 			}
-			switch kind := rnd.IntN(13); kind {
+			switch kind := rnd.IntN(12); kind {
 			case 0:
 				mustWrite(t, in.WritePing(false, [8]byte{}))
 			case 1:
-				mustWrite(t, in.WriteRSTStream(id, http2.ErrCodeCancel))
-				delete(streams, id)
+				mustWrite(t, in.WriteRSTStream(s.id, http2.ErrCodeCancel))
+				s.id = 0
 			case 2:
 				receive()
-				mustWrite(t, out.WriteData(id, false, lengthPrefixed(10)))
+				mustWrite(t, out.WriteData(s.id, false, lengthPrefixed(10)))
 				u.sent(out.take())
 				for len(s.kept) >= 5 && len(s.kept) >= 5+int(binary.BigEndian.Uint32(s.kept[1:])) {
 					s.kept = s.kept[5+int(binary.BigEndian.Uint32(s.kept[1:])):]
 				}
-			case 4:
-				if s.begun {
-					continue // gRPC ends the connection
-				}
-				mustWrite(t, in.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: make([]byte, 9), EndHeaders: true}))
-				s.begun = true
+			case 3:
+				receive()
+				mustWrite(t, out.WriteRSTStream(s.id, http2.ErrCodeNo), in.WriteData(s.id, false, lengthPrefixed(10))) // it was on its way
+				u.sent(out.take())
+				s.id = 0
 			default:
 				for len(s.unsent) < 300 {
 					s.unsent = append(s.unsent, lengthPrefixed(rnd.IntN(400))...)
 				}
-				part, last := s.unsent[:rnd.IntN(300)], kind == 3
+				part, last := s.unsent[:rnd.IntN(300)], kind == 4
 				s.unsent = s.unsent[len(part):]
 				if rnd.IntN(3) == 0 {
-					mustWrite(t, in.WriteDataPadded(id, last, part, make([]byte, rnd.IntN(256))))
+					mustWrite(t, in.WriteDataPadded(s.id, last, part, make([]byte, rnd.IntN(256))))
 				} else {
-					mustWrite(t, in.WriteData(id, last, part))
+					mustWrite(t, in.WriteData(s.id, last, part))
 				}
-				s.begun = s.begun || len(part) > 0
 				if s.kept = append(s.kept, part...); last {
-					delete(streams, id)
+					s.id = 0
 				}
 			}
 		}
 		receive()
 		least, open := int64(0), int64(0)
 		for _, s := range streams {
-			if least += int64(len(s.kept)); s.begun {
+			if s.id != 0 {
+				least += int64(len(s.kept))
 				open++
 			}
 		}
@@ -264,14 +285,49 @@ func FuzzUnfinishedMessages(f *testing.F) {
 		if got := budget.calls.Load(); got != open {
 			t.Errorf("%d calls are open, want %d", got, open)
 		}
-		for id := range streams {
-			mustWrite(t, in.WriteData(id, true, nil))
+		for _, s := range streams {
+			if s.id != 0 {
+				mustWrite(t, in.WriteData(s.id, true, nil))
+			}
 		}
 		receive()
 		if got := budget.used.Load() + budget.calls.Load(); got != 0 || u.some.Load() {
 			t.Errorf("%d bytes and calls are held of no stream", got)
 		}
 	})
+}
+
+// A connection ends whose client says something of a stream that it has not begun, or begins one twice: gRPC would answer that with a reset, and have
+// the stream go on.
+func TestStreamsOutOfOrder(t *testing.T) {
+	begin := func(in *h2, stream uint32) error {
+		return in.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: make([]byte, 9), EndHeaders: true})
+	}
+	for name, tc := range map[string]struct {
+		write func(in *h2) error
+		ends  bool
+	}{
+		"in order": {func(in *h2) error {
+			return errors.Join(begin(in, 1), begin(in, 5), in.WriteWindowUpdate(5, 1), in.Framer.WriteData(1, true, nil), in.WriteRSTStream(5, 0))
+		}, false},
+		"a priority before the stream": {func(in *h2) error { return in.WritePriority(7, http2.PriorityParam{StreamDep: 1}) }, false},
+		"a window of the connection":   {func(in *h2) error { return in.WriteWindowUpdate(0, 1) }, false},
+		"a window before the stream": {func(in *h2) error {
+			return errors.Join(in.WriteRawFrame(http2.FrameWindowUpdate, 0, 1, make([]byte, 4)), begin(in, 1))
+		}, true},
+		"data before the stream":    {func(in *h2) error { return in.Framer.WriteData(1, false, []byte("weir")) }, true},
+		"a reset before the stream": {func(in *h2) error { return in.WriteRSTStream(3, 0) }, true},
+		"a stream twice":            {func(in *h2) error { return errors.Join(begin(in, 3), begin(in, 3)) }, true},
+		"an older stream":           {func(in *h2) error { return errors.Join(begin(in, 3), begin(in, 1)) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, in := newUnfinished(newUnfinishedBudget(prometheus.NewRegistry()), func() {}), newH2(http2.ClientPreface)
+			mustWrite(t, in.WriteSettings(), tc.write(in))
+			if goesOn := u.received(in.take()); goesOn == tc.ends {
+				t.Errorf("the connection goes on: %v", goesOn)
+			}
+		})
+	}
 }
 
 // A node that holds too much ends what holds most for longest, and those that hold little never.
@@ -328,11 +384,16 @@ func BenchmarkUnfinishedMessages(b *testing.B) {
 	for name, last := range map[string]bool{"unary": true, "stream": false} {
 		b.Run(name, func(b *testing.B) {
 			u, in, out := newUnfinished(newUnfinishedBudget(prometheus.NewRegistry()), func() {}), newH2(http2.ClientPreface), newH2("")
-			u.received(in.take())
 			const calls = 300
+			if !last { // they have begun before
+				for i := range uint32(calls) {
+					_ = in.begin(2*i + 1)
+				}
+			}
+			u.received(in.take())
 			for i := range uint32(calls) {
 				if last {
-					_ = in.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 20), EndHeaders: true})
+					_ = in.begin(2*i + 1)
 					_ = out.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 10), EndHeaders: true})
 				}
 				_ = in.WriteData(2*i+1, last, lengthPrefixed(60))
@@ -344,6 +405,9 @@ func BenchmarkUnfinishedMessages(b *testing.B) {
 			received, sent := in.take(), out.take()
 			b.ReportAllocs()
 			for b.Loop() {
+				if last {
+					u.last = 0 // they begin again
+				}
 				u.received(received)
 				u.sent(sent)
 			}

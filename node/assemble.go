@@ -47,6 +47,7 @@ const (
 	maxHTTPConnections = 4 << 10
 	maxAdminConns      = 256             // people and scrapers
 	connWindow         = 1 << 20         // bytes that arrive on one gRPC connection before it is told to go on; it bounds no memory (ADR 44)
+	maxHealthWatches   = 4 << 10         // calls of Health.Watch under way on a node
 	maxStreams         = 4 << 10         // calls under way on one gRPC connection
 	maxGRPCHeader      = 128 << 10       // an Envoy may hand on header fields of its clients, of 60 KiB by default
 	handshakeTimeout   = time.Second     // also what a silent connection can hold up a stop
@@ -105,6 +106,7 @@ type node struct {
 	refusedHost                sync.Once    // the first request that is refused for its Host is logged
 	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
+	healthWatches              healthWatches
 	certs                      *certs.Source // nil without TLS
 	audit                      *audit.Log
 	auditFile                  *auditFile        // nil without one
@@ -359,6 +361,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), grpc.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	n.health = health.NewServer()
+	n.healthWatches.Server = n.health
 	n.owners.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
@@ -379,7 +382,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 func (n *node) registerCalls(server *grpc.Server, permits *api.Access) {
 	api.Register(server, n.limiter, n.config, n, permits)
 	bounded := api.Bounded(server)
-	healthpb.RegisterHealthServer(bounded, n.health)
+	healthpb.RegisterHealthServer(bounded, &n.healthWatches)
 	reflection.Register(bounded)
 }
 

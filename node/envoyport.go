@@ -35,7 +35,7 @@ func (n *node) newRLSServer() (*rlsServer, error) {
 	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), grpc.InTapHandle(n.limiter.Tap), grpc.NumStreamWorkers(streamWorkers)), cert}
 	n.closers = append(n.closers, s.grpc.Stop)
 	api.RegisterEnvoy(s.grpc, n.limiter)
-	healthpb.RegisterHealthServer(api.Bounded(s.grpc), n.health)
+	healthpb.RegisterHealthServer(api.Bounded(s.grpc), &n.healthWatches)
 	return s, nil
 }
 

@@ -75,6 +75,7 @@ var boundsTold = map[string]string{
 	"node.maxEtcdWait":                 "reference/bounds.md: | Seconds of `--etcd-wait` | 3,600",
 	"node.maxGRPCConnections":          "reference/bounds.md: | Over gRPC | 16,384",
 	"node.maxGRPCHeader":               "reference/bounds.md: | Bytes of a gRPC call's header fields, as HTTP/2 counts them | 131,072",
+	"node.maxHealthWatches":            "reference/bounds.md: - 4,096 calls of `grpc.health.v1.Health.Watch`",
 	"node.maxHTTPConnections":          "reference/bounds.md: | Over HTTP | 4,096",
 	"node.maxIDBytes":                  "reference/bounds.md: | Bytes of `--id` | 128",
 	"node.maxIdle":                     "reference/bounds.md: - Five minutes for a gRPC connection without a call",
