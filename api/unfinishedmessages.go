@@ -287,7 +287,7 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 	here := u.in.left <= len(b)
 	ends := u.in.has(http2.FlagDataEndStream) // that of HEADERS is the same
 	switch kind := u.in.kind(); {
-	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here: // HEADERS are trailers then
+	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here:
 		u.begins = false
 		u.ended(u.in.stream())
 	case kind == http2.FrameHeaders:
@@ -317,11 +317,10 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 // answers some of these by a reset of the stream, and has it go on afterwards.
 func (u *unfinished) watchOrder() {
 	switch stream := u.in.stream(); u.in.kind() {
-	case http2.FramePriority:
 	case http2.FrameHeaders:
 		u.broken = u.broken || stream <= u.last
 		u.last = stream
-	default:
+	case http2.FrameData, http2.FrameRSTStream, http2.FrameWindowUpdate, http2.FrameContinuation: // others say nothing of streams, or are ignored
 		u.broken = u.broken || stream > u.last
 	}
 }

@@ -311,6 +311,7 @@ func TestStreamsOutOfOrder(t *testing.T) {
 			return errors.Join(begin(in, 1), begin(in, 5), in.WriteWindowUpdate(5, 1), in.Framer.WriteData(1, true, nil), in.WriteRSTStream(5, 0))
 		}, false},
 		"a priority before the stream": {func(in *h2) error { return in.WritePriority(7, http2.PriorityParam{StreamDep: 1}) }, false},
+		"an unknown frame":             {func(in *h2) error { return in.WriteRawFrame(0xb, 0, 7, []byte("weir")) }, false},
 		"a window of the connection":   {func(in *h2) error { return in.WriteWindowUpdate(0, 1) }, false},
 		"a window before the stream": {func(in *h2) error {
 			return errors.Join(in.WriteRawFrame(http2.FrameWindowUpdate, 0, 1, make([]byte, 4)), begin(in, 1))
