@@ -320,8 +320,9 @@ func (u *unfinished) watchOrder() {
 	case http2.FrameHeaders:
 		u.broken = u.broken || stream <= u.last
 		u.last = stream
-	case http2.FrameData, http2.FrameRSTStream, http2.FrameWindowUpdate, http2.FrameContinuation: // others say nothing of streams, or are ignored
+	case http2.FrameData, http2.FrameRSTStream, http2.FrameWindowUpdate, http2.FrameContinuation:
 		u.broken = u.broken || stream > u.last
+	default: // it says nothing of streams, or is ignored
 	}
 }
 
