@@ -44,7 +44,7 @@ type report struct {
 // candidate is a node that is ready and no member of the view, at least not at its address.
 type candidate struct {
 	node    Node
-	since   time.Time // when it was first seen
+	since   time.Time // when it was first seen, or members were last known to reach it
 	trying  bool      // this node is just trying to reach it
 	tried   bool      // it has at least once
 	found   finding   // the last time
@@ -315,13 +315,13 @@ func (u Unreached) Describe() string {
 	return strings.Join(reasons, "; ")
 }
 
-// lackingLocked returns the candidates that are not reached, sorted by id, without those that were seen only now.
+// lackingLocked returns the candidates that have not been reached for a while, sorted by id.
 func (a *admission) lackingLocked(now time.Time) (all []Unreached) {
 	for _, c := range a.candidates {
-		if now.Sub(c.since) < lackNamed {
-			continue
-		}
-		if lack := a.lacks(c, now); len(lack) > 0 {
+		switch lack := a.lacks(c, now); {
+		case len(lack) == 0:
+			c.since = now
+		case now.Sub(c.since) >= lackNamed:
 			all = append(all, Unreached{Node: c.node, By: lack})
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -97,6 +98,29 @@ func TestAdmissionIgnoresOtherReports(t *testing.T) {
 		time.Sleep(reportKnown)
 		if adm.Admits(candidate) {
 			t.Error("admitted by a report of long ago")
+		}
+	})
+}
+
+// A candidate that members have reached is not named at once when one says nothing of it any more: that member may have adopted the view already of which
+// the candidate is a member.
+func TestReachedCandidatesAreNotNamedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		adm := newAdmission("a", nil, nil, func(string) bool { return false }, nil, slog.New(slog.NewTextHandler(&log, nil)))
+		adm.Consider(parseView("b"), append(parseNodes("b"), Node{ID: "x", Address: "x:1", Incarnation: 2, State: Ready}))
+		for range 2 * lackNamed / knockEvery { // it waits for a planned change
+			adm.hear("b", []*peerv1.Finding{{Id: "x", Incarnation: 2, Reached: true}})
+			adm.tell()
+			time.Sleep(knockEvery)
+		}
+		adm.hear("b", nil)
+		if adm.tell(); log.Len() > 0 || len(adm.Unreached()) > 0 {
+			t.Errorf("it is named at once: %v, %s", adm.Unreached(), &log)
+		}
+		time.Sleep(lackNamed)
+		if adm.tell(); log.Len() == 0 || len(adm.Unreached()) != 1 {
+			t.Errorf("it is not named after %v: %v, %s", lackNamed, adm.Unreached(), &log)
 		}
 	})
 }
