@@ -12,8 +12,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Format is the version of the format that this software reads and writes.
-const Format = 1
+// Format is the version of the format that this software writes. It reads those from oldestFormat on.
+const Format = 2
+
+// oldestFormat is a format without members in its head.
+const oldestFormat = 1
 
 const mark = "weir snapshot "
 
@@ -22,6 +25,7 @@ const (
 	maxLine  = 64      // bytes of the first line
 	maxBlock = 1 << 30 // bytes; a partition is one block
 	maxNode  = 128     // bytes of a node's id
+	maxLives = 1 << 16 // members in a head, as many as in a view
 	buffer   = 256 << 10
 )
 
@@ -46,6 +50,14 @@ type Head struct {
 	Incarnation uint64
 	// Time is when, in Unix nanoseconds by the clock of the node.
 	Time int64
+	// Members are the lives that were members then, as far as the node knew. A file of format 1 has none.
+	Members []Life
+}
+
+// Life is a life of a node: ID is of 1 to 128 bytes.
+type Life struct {
+	ID          string
+	Incarnation uint64
 }
 
 // Partition is the counters that a node had of one partition.
@@ -80,10 +92,17 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	x.begin(kindHead)
 	x.block = binary.LittleEndian.AppendUint64(x.block, h.Cluster)
 	x.block = binary.LittleEndian.AppendUint32(x.block, h.Partitions)
-	x.block = binary.LittleEndian.AppendUint64(x.block, h.Incarnation)
 	x.block = binary.LittleEndian.AppendUint64(x.block, uint64(h.Time))
-	x.block = append(x.block, h.Node...)
+	x.life(Life{h.Node, h.Incarnation})
+	for _, l := range h.Members {
+		x.life(l)
+	}
 	return x, x.end()
+}
+
+func (x *Writer) life(l Life) {
+	x.block = binary.LittleEndian.AppendUint64(x.block, l.Incarnation)
+	x.block = append(append(x.block, byte(len(l.ID))), l.ID...)
 }
 
 // Add adds a partition.
@@ -139,7 +158,7 @@ func Read(r io.Reader, size int64, head func(Head) error, each func(Partition) e
 	if err != nil {
 		return err
 	}
-	h, err := parseHead(kind, content)
+	h, err := in.parseHead(kind, content)
 	if err != nil {
 		return err
 	}
@@ -171,9 +190,10 @@ func Read(r io.Reader, size int64, head func(Head) error, each func(Partition) e
 }
 
 type reader struct {
-	r    *bufio.Reader
-	left int64 // bytes that the file still has
-	buf  []byte
+	r      *bufio.Reader
+	format uint64
+	left   int64 // bytes that the file still has
+	buf    []byte
 }
 
 var errTorn = errors.New("it is torn: it ends before its last block, as if writing or copying it was cut off")
@@ -194,10 +214,11 @@ func (x *reader) line() error {
 	case !isMark || err != nil || strconv.FormatUint(format, 10) != number:
 		return fmt.Errorf("it is no snapshot: it does not begin with %q and a number", mark)
 	case format > Format:
-		return fmt.Errorf("%w: it has format %d, this one reads %d", ErrTooNew, format, Format)
-	case format < Format:
-		return fmt.Errorf("%w: it has format %d, this one reads %d", ErrTooOld, format, Format)
+		return fmt.Errorf("%w: it has format %d, this one reads %d to %d", ErrTooNew, format, oldestFormat, Format)
+	case format < oldestFormat:
+		return fmt.Errorf("%w: it has format %d, this one reads %d to %d", ErrTooOld, format, oldestFormat, Format)
 	}
+	x.format = format
 	return nil
 }
 
@@ -251,19 +272,61 @@ func (x *reader) finish(content []byte, blocks uint64) error {
 
 var errShort = errors.New("it is damaged: a block is too short")
 
-func parseHead(kind byte, b []byte) (h Head, err error) {
+func (x *reader) parseHead(kind byte, b []byte) (h Head, err error) {
 	switch {
 	case kind != kindHead:
 		return h, fmt.Errorf("it is damaged: it begins with a block of kind %d", kind)
-	case len(b) < 28:
+	case len(b) < 12:
 		return h, errShort
-	case len(b)-28 > maxNode:
-		return h, fmt.Errorf("it is damaged: a node's id of %d bytes is not of at most %d", len(b)-28, maxNode)
 	}
-	return Head{
-		Cluster: binary.LittleEndian.Uint64(b), Partitions: binary.LittleEndian.Uint32(b[8:]),
-		Incarnation: binary.LittleEndian.Uint64(b[12:]), Time: int64(binary.LittleEndian.Uint64(b[20:])), Node: string(b[28:]),
-	}, nil
+	h.Cluster, h.Partitions = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])
+	if x.format == 1 {
+		return h, h.parseNode(b[12:])
+	}
+	if len(b) < 20 {
+		return h, errShort
+	}
+	h.Time = int64(binary.LittleEndian.Uint64(b[12:]))
+	node, b, err := parseLife(b[20:])
+	if err != nil {
+		return h, err
+	}
+	h.Node, h.Incarnation = node.ID, node.Incarnation
+	for len(b) > 0 {
+		var l Life
+		switch l, b, err = parseLife(b); {
+		case err != nil:
+			return h, err
+		case len(h.Members) == maxLives:
+			return h, fmt.Errorf("it is damaged: there are more than %d members", maxLives)
+		}
+		h.Members = append(h.Members, l)
+	}
+	return h, nil
+}
+
+// parseNode reads what a head of format 1 ends with.
+func (h *Head) parseNode(b []byte) error {
+	if len(b) < 16 {
+		return errShort
+	}
+	h.Incarnation, h.Time, h.Node = binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])), string(b[16:])
+	return checkID(len(h.Node))
+}
+
+func parseLife(b []byte) (l Life, rest []byte, err error) {
+	if len(b) < 9 || len(b)-9 < int(b[8]) {
+		return l, nil, errShort
+	}
+	end := 9 + int(b[8])
+	return Life{ID: string(b[9:end]), Incarnation: binary.LittleEndian.Uint64(b)}, b[end:], checkID(int(b[8]))
+}
+
+func checkID(size int) error {
+	if size > maxNode {
+		return fmt.Errorf("it is damaged: a node's id of %d bytes is not of at most %d", size, maxNode)
+	}
+	return nil
 }
 
 func parsePartition(b []byte) (p Partition, err error) {
