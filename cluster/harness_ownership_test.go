@@ -46,6 +46,7 @@ type ownershipCluster struct {
 	losing   atomic.Bool                 // whether nothing arrives that Owners sends
 	ahead    map[string]time.Duration    // how far clocks of nodes are ahead as they start, by id
 	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
+	expected map[string][]Life           // the members at that time, by id
 	hears    time.Duration               // how long after a halt a node hears what the others answered to its checks
 	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
 }
@@ -157,6 +158,7 @@ func inOwners(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
 			alive:       make(map[string]*ownershipNode),
 			ahead:       make(map[string]time.Duration),
 			disks:       make(map[string][]savedPartition),
+			expected:    make(map[string][]Life),
 		}
 		f(t, c)
 		for id := range c.alive {
@@ -210,6 +212,8 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 			c.t.Fatal(err)
 		}
 	}
+	n.owners.SnapshotCopies().Expect(c.expected[id])
+	n.node.Restored = n.owners.SnapshotCopies().Restored()
 	n.conns = NewServer(&n.testNode, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
 	n.owners.Register(n.server)

@@ -207,12 +207,12 @@ func writer(current *View, nodes []Node) string {
 func (m *Membership) next(content RegistryContent, admitted []Node, accused map[Life][]string, now time.Time) (*view.View, view.Urgency) {
 	v := content.View
 	if v == nil {
-		i := slices.IndexFunc(admitted, func(n Node) bool { return n.ID == m.self && n.State == Ready })
-		if i < 0 {
-			return nil, view.Nothing
-		}
-		only := &view.View{Members: []view.Member{memberOf(admitted[i], view.Ready)}}
-		return view.First(only.Members, m.electors.Plan(only)), view.Urgent
+		return m.first(admitted)
+	}
+	if restored := restoredTerm(admitted); v.Number < restored {
+		m.log.Warn("views after the stored one are lost: a node has counters of a later one, so views go on with a higher number",
+			"view", v.Number, "restored", restored)
+		return view.Renumbered(v, restored+1), view.Urgent
 	}
 	reports := m.electors.Reports()
 	overdue := m.isOverdue(v, reports, now)
@@ -226,6 +226,28 @@ func (m *Membership) next(content RegistryContent, admitted []Node, accused map[
 			"view", v.Number, "missing", v.Missing(reports), "waited", waiveAfter)
 	}
 	return next, urgency
+}
+
+// first returns the first view, nil if this node is not to write it.
+func (m *Membership) first(admitted []Node) (*view.View, view.Urgency) {
+	i := slices.IndexFunc(admitted, func(n Node) bool { return n.ID == m.self && n.State == Ready })
+	if i < 0 {
+		return nil, view.Nothing
+	}
+	only := &view.View{Members: []view.Member{memberOf(admitted[i], view.Ready)}}
+	plan := m.electors.Plan(only)
+	if restored := restoredTerm(admitted); restored > 0 {
+		return view.Refounded(only.Members[0], restored+1, plan), view.Urgent
+	}
+	return view.First(only.Members, plan), view.Urgent
+}
+
+// restoredTerm returns the highest term of the counters that nodes have restored from snapshots, 0 if none has any.
+func restoredTerm(nodes []Node) (term uint64) {
+	for _, n := range nodes {
+		term = max(term, n.Restored)
+	}
+	return term
 }
 
 // isOverdue reports whether it is not waited for any longer that half of the members adopt the last change.

@@ -43,6 +43,7 @@ type Node struct {
 	OwnRules    bool   `json:"own_rules,omitempty"` // they come from files of its own, not from the registry
 	TLS         bool   `json:"tls,omitempty"`       // its connections are encrypted
 	Admin       string `json:"admin,omitempty"`     // host:port of its admin port; empty if it has none
+	Restored    uint64 `json:"restored,omitempty"`  // the highest term of the counters that it has restored from a snapshot, at most view.MaxRestored
 }
 
 // Member returns n as a member of a view.

@@ -21,7 +21,7 @@ type savedPartition struct {
 // save saves all that the nodes have.
 func (c *ownershipCluster) save(ids ...string) {
 	for _, id := range ids {
-		c.disks[id] = nil
+		c.disks[id], c.expected[id] = nil, c.alive[id].owners.SnapshotCopies().Members()
 		for p := range uint32(ownershipRing.Partitions) {
 			if v, records, _, ok := c.alive[id].owners.SnapshotCopies().Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
@@ -36,7 +36,7 @@ func (c *ownershipCluster) saveAtEnd(ids ...string) {
 		k := c.alive[id].owners
 		c.crash(id)
 		synctest.Wait()
-		c.disks[id] = nil
+		c.disks[id], c.expected[id] = nil, k.SnapshotCopies().Members()
 		for p := range uint32(ownershipRing.Partitions) {
 			if v, records, _, ok := k.SnapshotCopies().Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, k.SnapshotCopies().Undelivered(p)})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -36,8 +37,8 @@ func (c SnapshotCopies) Save(p uint32, outlive time.Duration, buf []byte) (s Sna
 
 // Restore lays what a snapshot has of p down as a copy, with the grants that Undelivered has returned. It must be called before Owners.Adopt and Owners.Run, once for each partition.
 func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []byte) error {
-	if int(p) >= c.partitions || s.Term == 0 {
-		return fmt.Errorf("partition %d of term %d is none of %d", p, s.Term, c.partitions)
+	if int(p) >= c.partitions || s.Term == 0 || s.Term > view.MaxRestored {
+		return fmt.Errorf("partition %d of term %d is none of %d with a term from 1 to %d", p, s.Term, c.partitions, uint64(view.MaxRestored))
 	}
 	var grants []shard.Grant
 	err := eachGrantBatch(encoded, func(batch []byte) error {
@@ -51,6 +52,20 @@ func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []
 	c.shard.Reserve(p, len(records))
 	return c.node.Restore(p, replica.Version{Term: s.Term, Sequence: s.Sequence}, records, grants)
 }
+
+// Expect says which lives were members when the snapshot was written that Restore lays down: they may have newer counters, and are waited for.
+func (c SnapshotCopies) Expect(members []Life) { c.node.Expect(members) }
+
+// Members returns the lives that are members as far as this node knows, which Expect takes.
+func (c SnapshotCopies) Members() []Life {
+	if v := c.node.View(); v != nil {
+		return v.Lives()
+	}
+	return nil
+}
+
+// Restored returns the highest term of the copies that Restore has laid down, 0 if there are none.
+func (c SnapshotCopies) Restored() uint64 { return c.node.Restored() }
 
 // Forget takes back what Restore has laid down.
 func (c SnapshotCopies) Forget() { c.node.Forget() }

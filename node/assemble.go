@@ -296,6 +296,7 @@ func (n *node) register(ctx context.Context) error {
 	n.keep(params, denialLeases)
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
+	n.self.Restored = n.snapshots.copies.Restored()
 	if n.offline.Load() {
 		n.owners.Adopt(n.state.Found().View)
 	}

@@ -94,10 +94,18 @@ func (s *snapshots) restore() {
 		s.copies.Forget()
 		s.setAside(err)
 	default:
+		s.copies.Expect(livesOf(found.Members))
 		s.log.Info("counters restored from a snapshot; they count where no running member has newer ones",
 			"file", snapshot.Path(s.dir), "counters", s.shard.Len(), "partitions", partitions, "node", found.Node,
 			"age", time.Duration(s.shard.Now()-found.Time).Round(time.Millisecond).String())
 	}
+}
+
+func livesOf(members []snapshot.Life) (lives []cluster.Life) {
+	for _, l := range members {
+		lives = append(lives, cluster.Life{ID: l.ID, Incarnation: l.Incarnation})
+	}
+	return lives
 }
 
 // setAside renames a file that cannot be used because of err, and logs what to do about it.
@@ -155,7 +163,10 @@ func (s *snapshots) finish() {
 // owners were not told.
 func (s *snapshots) write(ctx context.Context, outlive time.Duration, atEnd bool) error {
 	began, counters := time.Now(), 0
-	s.head.Time = s.shard.Now()
+	s.head.Time, s.head.Members = s.shard.Now(), nil
+	for _, l := range s.copies.Members() {
+		s.head.Members = append(s.head.Members, snapshot.Life{ID: l.ID, Incarnation: l.Incarnation})
+	}
 	var buf []byte
 	size, err := snapshot.Save(s.dir, s.head, func(w *snapshot.Writer) error {
 		for p := range s.head.Partitions {

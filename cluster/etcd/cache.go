@@ -146,6 +146,9 @@ func parseNode(id string, value []byte) (cluster.Node, error) {
 	case n.State == "":
 		return cluster.Node{}, errors.New("state is missing")
 	}
+	if n.Restored > view.MaxRestored {
+		return cluster.Node{}, fmt.Errorf("restored: %d is above %d", n.Restored, uint64(view.MaxRestored))
+	}
 	if err := checkAddress(n.Address); err != nil {
 		return cluster.Node{}, err
 	}

@@ -11,15 +11,20 @@ import (
 
 // If all nodes that may have decided for a partition are gone, a node begins that has no copy, or one from a snapshot. Other members may
 // have better ones: learners, or nodes with later snapshots. The owner asks all members for the versions of their copies, and takes over the
-// latest. It waits for the end of its predecessors anyway, and asks those that become members meanwhile, too.
+// latest. It waits for the end of its predecessors anyway, and asks those that become members meanwhile, too. After a restart of all nodes it
+// waits for those that were members with it before: each may have the latest counters on its disk. It grants from its copy meanwhile.
 
-// salvagePatience is how long an owner without a copy waits for copies of others, from when it is owner.
-const salvagePatience = 3 * time.Second
+const (
+	// salvagePatience is how long an owner without a copy waits for copies of others, from when it is owner, or the last has answered.
+	salvagePatience = 3 * time.Second
+	// restartPatience is how long after its start an owner waits for nodes to come back that were stopped with it.
+	restartPatience = 10 * time.Second
+)
 
 // salvage is how far the search for the best copy is. The zero value is that of none.
 type salvage struct {
 	restored bool        // the copy is from a snapshot
-	since    time.Time   // when it began; the zero time if this node does not wait as an owner without a copy
+	since    time.Time   // when it began, or the last has answered; the zero time if this node does not wait as an owner without a copy
 	isDone   bool        // all members that were reached have answered, and none has a later copy
 	asked    []view.Life // the members that have answered
 	best     view.Life   // the one with the latest copy, if that is later than this node's
@@ -46,7 +51,28 @@ func (x *partition) searches() bool {
 
 // salvages reports whether this node does not decide before it has found the best copy.
 func (x *partition) salvages() bool {
-	return x.searches() && !x.in.search.isDone && time.Since(x.in.search.since) < salvagePatience
+	s := &x.in.search
+	switch end := s.since.Add(salvagePatience); {
+	case !x.searches() || s.isDone:
+		return false
+	case !x.node.lacksStopped(s.asked):
+		return time.Now().Before(end)
+	default:
+		patience := x.node.started.Add(restartPatience)
+		isBetter := s.best != view.Life{} && time.Now().Before(patience.Add(salvagePatience))
+		return time.Now().Before(patience) || isBetter
+	}
+}
+
+// lacksStopped reports whether a node was stopped with this one, and its later life is not among those that have answered. No node was if a life
+// that was a member then is reached.
+func (n *shared) lacksStopped(asked []view.Life) bool {
+	if slices.ContainsFunc(n.expected, n.Peers.Reaches) {
+		return false
+	}
+	return slices.ContainsFunc(n.expected, func(l view.Life) bool {
+		return l.ID != n.Self.ID && !slices.ContainsFunc(asked, func(a view.Life) bool { return a.ID == l.ID })
+	})
 }
 
 // askVersions asks a peer which copies it has of what this node searches, then the best of all peers for its copy.
@@ -84,8 +110,11 @@ func (c *peer) searched() (unknown []uint32, requests []Request) {
 	return unknown, requests
 }
 
-// haveAnswered reports whether all peers that are reached are among some lives.
+// haveAnswered reports whether all peers that are reached are among some lives, and those that were stopped with this node, unless they are late.
 func (n *shared) haveAnswered(asked []view.Life) bool {
+	if time.Since(n.started) < restartPatience && n.lacksStopped(asked) {
+		return false
+	}
 	for l := range *n.byLife.Load() {
 		if !slices.Contains(asked, l) && n.Peers.Reaches(l) {
 			return false
@@ -101,7 +130,7 @@ func (c *peer) noteVersions(partitions []uint32, versions []replica.Version) {
 		x.mu.Lock()
 		s := &x.in.search
 		if x.searches() && !slices.Contains(s.asked, c.life) {
-			s.asked = append(s.asked, c.life)
+			s.asked, s.since = append(s.asked, c.life), time.Now()
 			if versions[i].After(s.version) {
 				s.best, s.version = c.life, versions[i]
 			}

@@ -27,6 +27,8 @@ type shared struct {
 	batches atomic.Int64  // own deltas in all partitions
 	waiting atomic.Int64  // partitions whose replica is Waiting
 	unasked chan struct{} // full when a partition is unasked; has room for one
+	// expected are the members at the time of the snapshot that this node has restored. It is set before Adopt and Run.
+	expected []view.Life
 	// reportDue says that what a replica reports has changed since Node.report was made. It is set after the change.
 	reportDue atomic.Bool
 }

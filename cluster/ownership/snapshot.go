@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -34,6 +35,20 @@ func (n *Node) Forget() {
 		n.Shard.Clear(x.p)
 		x.replica.State, x.replica.Version, x.in.search.restored = replica.None, replica.Version{}, false
 	}
+	n.expected = nil
+}
+
+// Expect says which lives were members when the snapshot was written that Restore lays down. It must be called before Adopt and Run.
+func (n *Node) Expect(members []view.Life) { n.expected = members }
+
+// Restored returns the highest term of the copies that Restore has laid down.
+func (n *Node) Restored() (term uint64) {
+	for x := range n.parts.each {
+		if x.in.search.restored {
+			term = max(term, x.replica.Version.Term)
+		}
+	}
+	return term
 }
 
 // Undelivered returns the grants of a partition that its owner is not known to have. Nothing is granted or delivered any more.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -50,5 +51,44 @@ func TestRestored(t *testing.T) {
 	}
 	if views > 5 || !next.Follows(0, plan) {
 		t.Errorf("%d views, and partition 0 is %+v where the plan is %+v", views, next.Partitions[0], plan[0])
+	}
+}
+
+// A refounded view can be stored. It waits for the earlier life of its founder, if there was one.
+func TestRefounded(t *testing.T) {
+	plan := Plan{{Owner: "a"}, {Owner: "a"}}
+	for incarnation, want := range map[uint64][]Life{1: nil, 4: {{"a", 3}}} {
+		founder := Member{Life: Life{"a", incarnation}, Address: "a:1"}
+		v := Refounded(founder, 58, plan)
+		if _, err := Marshal(v); err != nil {
+			t.Fatal(err)
+		}
+		for p, part := range v.Partitions {
+			if !reflect.DeepEqual(part, Partition{Owner: founder.Life, Term: 58, Predecessors: want}) {
+				t.Errorf("incarnation %d: partition %d is %+v", incarnation, p, part)
+			}
+		}
+		if !slices.Equal(v.Lives(), []Life{founder.Life}) || v.Number != 58 {
+			t.Errorf("incarnation %d: %+v", incarnation, v)
+		}
+	}
+}
+
+// A renumbered view has the same owners in new terms. They wait for their standbys, too.
+func TestRenumbered(t *testing.T) {
+	a, b, c := Life{"a", 1}, Life{"b", 3}, Life{"c", 2}
+	v := First([]Member{{Life: a, Address: "a:1"}, {Life: b, Address: "b:1"}, {Life: c, Address: "c:1"}}, Plan{{Owner: "a"}, {Owner: "b"}, {Owner: "c"}})
+	v.Partitions[0].Standby = b
+	v.Partitions[1].Predecessors = []Life{c}
+	next := Renumbered(v, 9)
+	if _, err := Marshal(next); err != nil {
+		t.Fatal(err)
+	}
+	want := []Partition{{Owner: a, Term: 9, Predecessors: []Life{b}}, {Owner: b, Term: 9, Predecessors: []Life{c}}, {Owner: c, Term: 9}}
+	if !reflect.DeepEqual(next.Partitions, want) || next.Number != 9 {
+		t.Errorf("%d: %+v", next.Number, next.Partitions)
+	}
+	if v.Partitions[0].Standby != b || v.Partitions[0].Term != 1 {
+		t.Errorf("the view before has changed: %+v", v)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // Bounds of a view. A view of more is neither written nor read.
 const (
 	maxNumber     = 1<<53 - 1 // of a view: exact in every reader of JSON
+	MaxRestored   = 1 << 52   // the term of a copy from a snapshot: views are numbered on from there
 	maxMembers    = 1 << 16   // with those that are Gone
 	maxPartitions = 1 << 16   // as many as a ring may have
 	maxAddress    = 300       // bytes
