@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"slices"
+	"time"
 
 	"github.com/weirlimit/weir/shard"
 )
@@ -36,14 +37,24 @@ func (o *ownReplicas) passOn(takes []shard.Take) {
 	}
 }
 
-// returnGranted has takes undone that this node has granted as the standby, by the owner, once that has the grants.
-func (o *ownReplicas) returnGranted(takes []shard.Take) {
+// returnAfterMost is how long a node waits at most in one step until the owner has what it has granted as the standby. What was given back of that is lost
+// afterwards. Each step takes twice as long as the one before, from passOnAfter on: 10 s in all, in which another node would be the owner.
+const returnAfterMost = 256 * passOnAfter
+
+// returnGranted has takes undone that this node has granted as the standby, by the owner, once that has the grants. If it does not have them yet, that is tried
+// again after wait. What is lost in the end leaves too few tokens rather than too many.
+func (o *ownReplicas) returnGranted(takes []shard.Take, wait time.Duration) {
+	var early []shard.Take
 	for i := range takes {
-		if o.locator == nil {
-			o.router.metrics.lostReturns.Inc()
-		} else if to := o.locator.ReturnGranted(takes[i]); to != "" {
+		if to := o.locator.ReturnGranted(takes[i]); to != "" {
 			o.passTo(to, takes[i])
+		} else {
+			early = append(early, takes[i])
 		}
+	}
+	again := func(takes []shard.Take) { o.returnGranted(takes, 2*wait) }
+	if len(early) > 0 && (wait > returnAfterMost || !o.denialLeases.later(wait, early, again)) {
+		o.router.metrics.lostReturns.Add(float64(len(early)))
 	}
 }
 

@@ -209,10 +209,10 @@ func (p *GivenDenialLeases) returns(local Local, takes []shard.Take) {
 	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
 	switch {
 	case len(rest) == 0 || p.own == nil:
-	case last:
+	case last || granted && p.own.locator == nil:
 		p.own.router.metrics.lostReturns.Add(float64(len(rest)))
 	case granted:
-		p.own.returnGranted(rest)
+		p.own.returnGranted(rest, passOnAfter)
 	case !p.later(passOnAfter, rest, p.own.passOn):
 		p.own.passOn(rest)
 	}

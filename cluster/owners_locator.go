@@ -45,7 +45,7 @@ func (o *Owners) findStandIns() {
 	o.standIns.Store(&lives)
 }
 
-// ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
+// ReturnGranted implements Locator.
 func (o *Owners) ReturnGranted(take shard.Take) string {
 	p := take.Key.Partition(uint32(o.params.Partitions))
 	if !o.node.GrantsAreAdded(p) {

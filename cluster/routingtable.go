@@ -23,9 +23,8 @@ type Locator interface {
 	// DecidesProvisionally reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it
 	// waits for: it decides from its copy meanwhile.
 	DecidesProvisionally(p uint32) bool
-	// ReturnGranted is told of a take that is given back, and that this node has granted as the standby in a grant
-	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
-	// "" if that is seen to once a member has it, or cannot be known.
+	// ReturnGranted returns the id of the member that is to undo a take which this node has granted as the standby, in a grant that was sent: the one that has
+	// the grant, "" as long as none is known to have it.
 	ReturnGranted(take shard.Take) string
 	// StandIn returns the id of the member that grants from its copy of partition p in the place of its owner, although it is not its standby; "" for none.
 	StandIn(p uint32) string
