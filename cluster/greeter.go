@@ -154,20 +154,20 @@ func (g *Greeter) refuseVersion(conn net.Conn, version connVersionError) error {
 	return s.error(g.Self())
 }
 
-// answer reads a hello, of which the preface was read, and says hello in turn. The error says why the connection ends.
-func (g *Greeter) answer(conn net.Conn) error {
+// answer reads a hello, of which the preface was read, and says hello in turn. It returns the id of the other node. The error says why the connection ends.
+func (g *Greeter) answer(conn net.Conn) (id string, err error) {
 	h, err := readHello(conn)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := checkConn(conn, h.from); err != nil {
-		return err
+		return "", err
 	}
 	self := g.Self()
 	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), minorVersion: connMinorVersion}); err != nil {
-		return err
+		return "", err
 	}
-	return g.admit(h.from, h.to)
+	return h.from.ID, g.admit(h.from, h.to)
 }
 
 // admit refuses a node of another cluster, or one that means another node than this one.

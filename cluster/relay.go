@@ -31,6 +31,7 @@ type relaying struct {
 	groups []shard.Group
 	run    []request     // by group: the requests of another node; nil for this node's own checks
 	as     role          // as what this node is asked by its own checks
+	asker  string        // the id of the node that asks, empty for this node's own checks
 	due    time.Time     // until when members are asked
 	wait   time.Duration // before what Waits is asked again
 }
@@ -66,7 +67,7 @@ func (q *relaying) answer() (wait time.Duration) {
 		q.relay(asOwner, (*routingTable).otherOwner)
 	}
 	for try := range maxRelays {
-		q.relay(asRelay, indirect(others, try))
+		q.relay(asRelay, indirect(q.asker, others, try))
 	}
 	if others {
 		q.relay(asOwner, (*routingTable).inDoubt)

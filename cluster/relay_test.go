@@ -84,6 +84,23 @@ func TestStandbyRelaysThroughOthers(t *testing.T) {
 	})
 }
 
+// A standby does not ask the node through which it would relay whether that reaches the owner, if that node asks itself: it does not.
+func TestStandbyDoesNotAskTheAsker(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.tell("c", "a")
+		c.lose(c.nodes[0], c.nodes[1])
+		c.lose(c.nodes[2], c.nodes[1])
+		g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
+		if g.Takes[0].Source != shard.Provisional || l.copies[2][k] != 1 {
+			t.Errorf("%+v after %v, %v", g, took, l.copies)
+		}
+		if n := c.nodes[0].takes.Load(); n != 0 {
+			t.Errorf("the asker was asked %d times", n)
+		}
+	})
+}
+
 // A node that has said that it reaches the owner may not any more: it says so at once if it has
 // doubts, and others are asked.
 func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {

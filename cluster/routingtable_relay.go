@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/ring"
@@ -112,8 +113,8 @@ func (t *routingTable) inTime(i int, g *shard.Group) bool {
 
 // indirect returns which member is asked for g in the place of the one that has it, if this node does not reach that. If this node may
 // decide from a copy, that is the try-th member that reaches it, as this node decides only if none does. Else it is the standby, for a node that does not
-// reach that. Of others' requests the one that has it was asked just now, if it answers at all.
-func indirect(others bool, try int) func(*routingTable, *shard.Group, role) int {
+// reach that. Of others' requests the one that has it was asked just now, if it answers at all. The asker does not reach it in time: it would not ask else.
+func indirect(asker string, others bool, try int) func(*routingTable, *shard.Group, role) int {
 	return func(t *routingTable, g *shard.Group, how role) int {
 		k := g.Takes[0].Key
 		switch {
@@ -129,7 +130,8 @@ func indirect(others bool, try int) func(*routingTable, *shard.Group, role) int 
 		if i, member := t.view.Index(has); others && member && t.inTime(i, g) { // it has said that it does not have it
 			return noMember
 		}
-		if relays := t.relaysTo(k, has); try < len(relays) {
+		relays := slices.DeleteFunc(t.relaysTo(k, has), func(i int) bool { return t.view.Members[i].ID == asker })
+		if try < len(relays) {
 			return relays[try]
 		}
 		return noMember

@@ -62,10 +62,11 @@ func (c connCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		}
 		return nil, nil, err
 	}
-	if err := c.server.greeter.answer(conn); err != nil {
+	asker, err := c.server.greeter.answer(conn)
+	if err != nil {
 		return nil, nil, err
 	}
-	if !c.server.adopt(conn) {
+	if !c.server.adopt(conn, asker) {
 		return nil, nil, fmt.Errorf("%d conns are open already, or the server is closed", maxAccepted)
 	}
 	return nil, nil, credentials.ErrConnDispatched
@@ -91,8 +92,8 @@ func (r *rewound) Read(b []byte) (int, error) {
 	return copy(b, r.first[:]), nil
 }
 
-// adopt serves a connection until it ends. It is false if there is no room for it.
-func (s *Server) adopt(conn net.Conn) bool {
+// adopt serves a connection of an asker until it ends. It is false if there is no room for it.
+func (s *Server) adopt(conn net.Conn, asker string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.conns) == maxAccepted {
@@ -101,7 +102,7 @@ func (s *Server) adopt(conn net.Conn) bool {
 	s.conns[conn] = struct{}{}
 	s.served.Go(func() {
 		// Why a connection ends is of no interest here: the peer that opened it opens another.
-		_ = s.serve(conn)
+		_ = s.serve(conn, asker)
 		s.mu.Lock()
 		delete(s.conns, conn)
 		s.mu.Unlock()
@@ -142,7 +143,7 @@ func (s *Server) Close() {
 
 // serve reads a frame, decides all of it, and writes one frame of answers, over and
 // over.
-func (s *Server) serve(conn net.Conn) error {
+func (s *Server) serve(conn net.Conn, asker string) error {
 	frames, waited := newFrameReader(conn, maxFrame), new(lag)
 	// No deadline of the connection: gRPC, which has accepted it, takes that away when the handshake is over.
 	idle, alive := time.AfterFunc(connIdle, func() { _ = conn.Close() }), time.Now()
@@ -158,7 +159,7 @@ func (s *Server) serve(conn net.Conn) error {
 			alive = now
 		}
 		b := newBatch(s.denialLeases, s.router)
-		b.waited, b.now = waited, now
+		b.asker, b.waited, b.now = asker, waited, now
 		if b.out, err = b.answer(s.local, b.out, frame); err != nil {
 			return err
 		}
@@ -178,6 +179,7 @@ type batch struct {
 	groups       []shard.Group
 	out          []byte // the frame of answers
 
+	asker  string    // the id of the node that asks
 	waited *lag      // of the connection; nil if nothing is late
 	now    time.Time // when the frame was received
 }
@@ -186,7 +188,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(p *GivenDenialLeases, r *Router) *batch {
 	b := batches.Get().(*batch)
-	b.denialLeases, b.router, b.waited = p, r, nil
+	b.denialLeases, b.router, b.asker, b.waited = p, r, "", nil
 	return b
 }
 
@@ -313,7 +315,7 @@ func (b *batch) decide(local Local, run []request, how role) (wait time.Duration
 	wait = max(wait, own.decideOnceResumed(local, b.groups, run, time.Time{}))
 	wait = max(wait, own.decideApart(local, b.groups))
 	if how != asOwner {
-		q := relaying{own: own, ctx: ctx, local: local, groups: b.groups, run: run}
+		q := relaying{own: own, ctx: ctx, local: local, groups: b.groups, run: run, asker: b.asker}
 		wait = max(wait, q.answer())
 	}
 	endDecisions(spans, b.groups)
