@@ -59,11 +59,11 @@ var abuses = []struct {
 // Other callers are answered while a node is abused, their limit is exact, and its memory has a bound. The abuse comes from a process of its own. In the
 // full form, which looks at times, that has what the node and the other callers leave of the processors: attackers are on other machines.
 func TestAbuse(t *testing.T) {
-	form.NotInBrief(t)
 	if victim := abusedNode(); victim != nil {
 		playAbuse(t, victim)
 		return
 	}
+	form.NotInBrief(t)
 	length := time.Second
 	if form.Full() {
 		length = 20 * time.Second
