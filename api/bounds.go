@@ -28,9 +28,15 @@ const (
 	fewOpenCalls   = 32                     // of these that a connection may have in any case
 	maxHeldFor     = 10 * time.Second       // after which it does not matter for how much longer they are held
 	relieveAgain   = 100 * time.Millisecond // pause between two looks at all of these, if all hold little
-	controlRate    = 5000                   // frames of HTTP/2 a second by which a client may control one connection; more are read as late
-	controlBurst   = 5000                   // of these that may come at once
+	controlRate    = 1000                   // frames of HTTP/2 a second by which a client may control one connection, beyond one for each answered call; more are read later
+	controlBurst   = 2000                   // of these that may come at once
+	fewLate        = 4                      // connections that may be that late together: of twice as many, each has half of controlRate
 	maxControlWait = time.Second            // for which a connection is not read because of them
+	maxLate        = 10 * time.Second       // for which a connection may be late before it is closed
+	maxPaid        = 60_000                 // of these that answered calls pay for before they come
+	manyCalls      = 8                      // calls that are read at once of a connection, after which the calls of others go first
+	littleRead     = 1 << 10                // bytes that are read at once of a connection of which many calls come, or half of controlBurst
+	mostRead       = 32 << 10               // bytes that are read at once of any
 	maxUnderWay    = 8                      // messages of one stream that are decided at once
 	maxLease       = shard.MaxTokenLease    // tokens that a caller may ask to be lent
 	maxLimits      = 1024                   // limits that may apply to one request

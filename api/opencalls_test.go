@@ -78,8 +78,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 func TestEndedConnectionsBeginNothing(t *testing.T) {
 	f := newFixture(t, checkRules)
 	client, server := net.Pipe()
-	m := &meteredConn{Conn: server, budget: f.unread}
-	m.unfinished = newUnfinished(f.unfinished, func() { _ = m.Close() })
+	m := newMeteredConn(server, f.unread, f.unfinished)
 	f.unfinished.used.Add(maxUnfinished) // of others
 	in := newH2(http2.ClientPreface)
 	for range 2 * fairUnfinished / 1024 {

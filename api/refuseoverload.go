@@ -100,7 +100,7 @@ func (l *Limiter) failed(name string, err error) error {
 func (l *Limiter) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if l.unfinished.calls.Load() > maxOpenCalls {
 		if conn := meteredConnOf(ctx); conn != nil && conn.unfinished.crowded() {
-			conn.unfinished.refused.Add(1)
+			conn.unfinished.charged.Add(2) // the refusal counts as an answer
 			return ctx, errOpenCalls
 		}
 	}

@@ -34,4 +34,6 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
 
 // ServerOptions returns the options that a gRPC server needs for the services of Register.
-func ServerOptions() []grpc.ServerOption { return wire.ServerOptions(envoy.MaxMessage, maxUnpacked) }
+func ServerOptions() []grpc.ServerOption {
+	return wire.ServerOptions(envoy.MaxMessage, maxUnpacked, charge)
+}

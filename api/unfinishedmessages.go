@@ -118,9 +118,11 @@ type unfinished struct {
 	broken  bool      // the client has broken the protocol
 	begun   []uint32  // streams that have begun in what is being looked at, and not ended
 	control int       // frames by which the client has controlled the connection, since the last look
+	calls   int       // that the client has begun, since the last look
 	code    uint32    // of the RST_STREAM frame that is being sent
 
-	refused atomic.Int64 // calls that the node has refused as too many were under way, since the last look
+	// charged is the work that calls have cost and that the node has not done for an answer, in frames, below 0 if more calls were answered. It is of since the last look.
+	charged atomic.Int64
 
 	some atomic.Bool // whether there are streams
 
@@ -318,6 +320,7 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 func (u *unfinished) watchOrder() {
 	switch stream := u.in.stream(); u.in.kind() {
 	case http2.FrameHeaders:
+		u.calls++
 		u.broken = u.broken || stream <= u.last
 		u.last = stream
 	case http2.FrameData, http2.FrameRSTStream, http2.FrameWindowUpdate, http2.FrameContinuation:
@@ -490,6 +493,8 @@ func (u *unfinished) hold(n int64) {
 
 // sent looks at bytes that the node has sent. Of a stream that it has ended it keeps nothing.
 func (u *unfinished) sent(b []byte) {
+	answered := int64(0)
+	defer func() { u.charged.Add(-answered) }()
 	for len(b) > 0 {
 		if u.out.left > 0 {
 			var part []byte
@@ -504,7 +509,10 @@ func (u *unfinished) sent(b []byte) {
 			return
 		}
 		switch kind := u.out.kind(); {
-		case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && u.out.has(http2.FlagHeadersEndStream):
+		case kind == http2.FrameHeaders && u.out.has(http2.FlagHeadersEndStream):
+			answered++
+			u.forget(u.out.stream())
+		case kind == http2.FrameRSTStream:
 			u.forget(u.out.stream())
 		case kind == http2.FrameData:
 			u.answered(u.out.stream())
@@ -518,7 +526,7 @@ func (u *unfinished) reset(part []byte) {
 		u.code = u.code<<8 | uint32(b)
 	}
 	if u.out.left == 0 && http2.ErrCode(u.code) == http2.ErrCodeRefusedStream {
-		u.refused.Add(1)
+		u.charged.Add(1) // too many were under way
 	}
 }
 

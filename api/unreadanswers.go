@@ -30,6 +30,8 @@ type unreadBudget struct {
 	used    atomic.Int64 // sum of held of all connections, 2*maxUnread at most
 	waiting atomic.Int64 // streams that wait for room
 	refused prometheus.Counter
+	slow    prometheus.Counter
+	late    atomic.Int64 // connections whose controlPace waits
 
 	mu       sync.Mutex
 	conns    map[*meteredConn]struct{} // guarded by mu; those that are open
@@ -44,6 +46,10 @@ func newUnreadBudget(r prometheus.Registerer) *unreadBudget {
 	b.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "weir_streams_unread_total",
 		Help: "Streams of checks that this node ended because their clients did not read and too many answers were waiting.",
+	})
+	b.slow = f.NewCounter(prometheus.CounterOpts{
+		Name: "weir_connections_late_total",
+		Help: "Connections over gRPC that this node closed after it had read from them later for long, because their clients cost it time and asked for little: by resets of calls and the like.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_unread_bytes",
@@ -73,8 +79,7 @@ func (c meteredCredentials) ServerHandshake(conn net.Conn) (net.Conn, credential
 	if err != nil {
 		return secured, info, err
 	}
-	m := &meteredConn{Conn: secured, budget: c.budget}
-	m.unfinished = newUnfinished(c.unfinished, func() { _ = m.Close() }) // gRPC, which reads from it, cleans up
+	m := newMeteredConn(secured, c.budget, c.unfinished)
 	c.budget.mu.Lock()
 	c.budget.conns[m] = struct{}{}
 	c.budget.mu.Unlock()
@@ -111,6 +116,7 @@ type meteredConn struct {
 	budget     *unreadBudget
 	unfinished *unfinished
 	pace       controlPace
+	turns      readTurns
 	domains    overload.Conn
 
 	mu       sync.Mutex
@@ -120,14 +126,25 @@ type meteredConn struct {
 	ended    bool      // guarded by mu; a stream was, by errUnread
 }
 
+func newMeteredConn(conn net.Conn, unread *unreadBudget, unfinished *unfinishedBudget) *meteredConn {
+	m := &meteredConn{Conn: conn, budget: unread, pace: controlPace{late: &unread.late}}
+	m.unfinished = newUnfinished(unfinished, func() { _ = m.Close() }) // gRPC, which reads from it, cleans up
+	return m
+}
+
 // Read implements net.Conn.
 func (m *meteredConn) Read(b []byte) (int, error) {
-	n, err := m.Conn.Read(b)
+	n, err := m.Conn.Read(m.turns.next(b, m.unfinished.calls, m.pace.isLate()))
+	m.unfinished.calls = 0
 	if !m.unfinished.received(b[:n]) {
 		return 0, net.ErrClosed // what is read begins nothing any more
 	}
-	m.pace.wait(m.unfinished.control + int(m.unfinished.refused.Swap(0)))
+	goesOn := m.pace.wait(m.unfinished.control + int(m.unfinished.charged.Swap(0)))
 	m.unfinished.control = 0
+	if !goesOn {
+		m.budget.slow.Inc()
+		return 0, net.ErrClosed
+	}
 	return n, err
 }
 

@@ -28,6 +28,7 @@ var metricSections = []metricSection{
 		{"weir_unread_bytes", "Grows: a client does not read its streams. Correct the client."},
 		{"weir_unfinished_bytes", "Near 32 MiB: clients begin to send much and do not finish. Find them by their connections."},
 		{"weir_unfinished_calls", "Near 4,096: clients hold calls open, and connections with more than 32 of them are refused more."},
+		{"weir_connections_late_total", "Above 0: clients reset their own calls, or have them refused, a thousand times a second. Give these longer deadlines, or keep them away."},
 		{"weir_unfinished_ended_total", "Above 0: clients begin messages and do not finish them. Correct them, or keep them away."},
 		{"weir_streams_unread_total", "Above 0: a client does not read its streams. Correct the client."},
 	}},

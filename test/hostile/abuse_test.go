@@ -26,7 +26,7 @@ import (
 const mostMemory = 256
 
 // mostBusy is the p99 of other callers during abuse that uses up the processors: what clients wait for as a rule.
-const mostBusy = 250 * time.Millisecond
+const mostBusy = 50 * time.Millisecond
 
 // abuses are ways to abuse a node. Each goes on until ctx ends, and fails if the node lets it have more than it should.
 var abuses = []struct {
@@ -41,14 +41,14 @@ var abuses = []struct {
 	{"bodies that never end", slowBodies, false},
 	{"connections that say nothing", silentConnections, false},
 	{"idle connections", idleConnections, false},
-	{"calls that say nothing", silentCalls, true},
-	{"calls that are reset at once", rapidReset, true},
-	{"endless continuations", continuations, true},
-	{"pings", pings, true},
-	{"settings", settings, true},
-	{"compressed bombs", bombs, true},
+	{"calls that say nothing", silentCalls, false},
+	{"calls that are reset at once", rapidReset, false},
+	{"endless continuations", continuations, false},
+	{"pings", pings, false},
+	{"settings", settings, false},
+	{"compressed bombs", bombs, false},
 	{"compressed messages of Envoy", wholeMessages, true},
-	{"answers that are not read", unread, true},
+	{"answers that are not read", unread, false},
 	{"messages that never end", slowMessages, false},
 	{"messages of Envoy that never end", slowEnvoyMessages, false},
 	{"compressed messages of streams that never end", packedMessages, false},
@@ -364,25 +364,33 @@ func bombs(ctx context.Context, t *testing.T, n *process.Node) {
 func unread(ctx context.Context, t *testing.T, n *process.Node) {
 	var wg sync.WaitGroup
 	for range 4 {
-		c := dialHTTP2(t, n.GRPC, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-		go c.discard()
 		wg.Go(func() {
-			for id := uint32(1); ctx.Err() == nil; id += 2 {
-				if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil || c.WriteData(id, true, checkMessage) != nil {
-					return
-				}
-				err := os.ErrDeadlineExceeded
-				for ctx.Err() == nil && errors.Is(err, os.ErrDeadlineExceeded) { // the node reads later
-					_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-					err = c.flush()
-				}
-				if err != nil {
-					return
-				}
+			for ctx.Err() == nil { // the node closes connections that cost it much
+				unreadCalls(ctx, t, n)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// unreadCalls makes calls on one connection, until the node or ctx ends it.
+func unreadCalls(ctx context.Context, t *testing.T, n *process.Node) {
+	c := dialHTTP2(t, n.GRPC, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	defer c.Close()
+	go c.discard()
+	for id := uint32(1); ctx.Err() == nil; id += 2 {
+		if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil || c.WriteData(id, true, checkMessage) != nil {
+			return
+		}
+		err := os.ErrDeadlineExceeded
+		for ctx.Err() == nil && errors.Is(err, os.ErrDeadlineExceeded) { // the node reads later
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+			err = c.flush()
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // slowMessages sends all but one byte of the longest messages, and slowEnvoyMessages all of those that an Envoy may send, but not the end of their

@@ -22,10 +22,12 @@ import (
 
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
 // bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
-// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it.
-func ServerOptions(most, room int64) []grpc.ServerOption {
+// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it. charge is called with the
+// context of a call whose message is longer than a client would send, and how many frames of HTTP/2 cost the node as much as this message.
+func ServerOptions(most, room int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
 	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
+	g.charge = charge
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(most)),
 		grpc.ForceServerCodecV2(packedCodec{Codec(), g}),
@@ -37,6 +39,7 @@ func ServerOptions(most, room int64) []grpc.ServerOption {
 // gunzip unpacks messages of one member, a few at a time.
 type gunzip struct {
 	most      int64
+	charge    func(ctx context.Context, frames int)
 	mark      [16]byte            // random; behind the end of a packed message, where nothing is that clients send
 	room      *semaphore.Weighted // bytes of unpacked messages
 	unpacking chan struct{}       // has an entry for each message that is being unpacked
@@ -44,7 +47,7 @@ type gunzip struct {
 }
 
 func newGunzip(most, room int64, atOnce int) *gunzip {
-	g := &gunzip{most: most, room: semaphore.NewWeighted(room), unpacking: make(chan struct{}, atOnce)}
+	g := &gunzip{most: most, charge: func(context.Context, int) {}, room: semaphore.NewWeighted(room), unpacking: make(chan struct{}, atOnce)}
 	_, _ = rand.Read(g.mark[:]) // never fails
 	return g
 }
@@ -85,7 +88,11 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 	}
 	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
 	if size > most {
+		g.charge(ctx, 1+len(packed)/readPerFrame)
 		return nil, errTooLong(size, most)
+	}
+	if size > usualRatio*int64(len(packed)) {
+		g.charge(ctx, int(size/unpackedPerFrame))
 	}
 	if size < minCounted {
 		out, err := g.read(ctx, packed, size)
@@ -101,6 +108,16 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 	}
 	return mem.NewBuffer(&out, roomOf{g.room, size}), nil
 }
+
+// What a message costs as much as a frame of HTTP/2, about 20 µs.
+const (
+	readPerFrame     = 1 << 10  // bytes that are read
+	unpackedPerFrame = 16 << 10 // bytes that are unpacked
+	usualRatio       = 20       // by which messages shrink at most if they are not packed to cost that
+)
+
+// pieceBytes is how much is unpacked at once, in about 50 µs.
+const pieceBytes = 16 << 10
 
 // minCounted is the least size of a message that counts: gRPC does not tell when shorter ones are freed.
 const minCounted = 1<<10 + 1
@@ -145,8 +162,15 @@ func unpack(z *gzip.Reader, packed []byte, size int64) ([]byte, error) {
 	}
 	z.Multistream(false)
 	out := make([]byte, size)
-	if _, err := io.ReadFull(z, out); err != nil {
-		return nil, err
+	for left := out; len(left) > 0; runtime.Gosched() { // the calls of others wait for a piece
+		n, err := io.ReadFull(z, left[:min(len(left), pieceBytes)])
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		left = left[n:]
 	}
 	var more [1]byte
 	switch n, err := io.ReadFull(z, more[:]); { // the end, which says whether all is true

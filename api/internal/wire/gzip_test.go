@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"testing"
@@ -38,6 +39,32 @@ func (g *gunzip) decode(message []byte, into any) error {
 		return err
 	}
 	return packedCodec{Codec(), g}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, into)
+}
+
+// A message that unpacks to much more than it has, or that is refused as too long, is charged to the connection of its call.
+func TestGzipIsCharged(t *testing.T) {
+	random := make([]byte, 100_000)
+	_, _ = rand.Read(random) // never fails
+	bomb := packed(t, make([]byte, 2<<20))
+	for name, tc := range map[string]struct {
+		message []byte
+		want    int
+	}{
+		"what clients send": {packed(t, append(random, make([]byte, 1_000_000)...)), 0},
+		"packed zeros":      {packed(t, make([]byte, 1<<20)), 64},
+		"too long":          {bomb, 1 + len(bomb)/1024},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, got := newGunzip(2<<20-1, 4<<20, 1), 0
+			g.charge = func(_ context.Context, frames int) { got += frames }
+			if b, err := g.unpack(t.Context(), tc.message, g.most); err == nil {
+				b.Free()
+			}
+			if got != tc.want {
+				t.Errorf("%d frames are charged, want %d", got, tc.want)
+			}
+		})
+	}
 }
 
 // A message that says at its end how long it is is unpacked into as much memory, again and again, and no other one is.
