@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/ownership"
@@ -56,12 +57,18 @@ func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []
 // Expect says which lives were members when the snapshot was written that Restore lays down: they may have newer counters, and are waited for.
 func (c SnapshotCopies) Expect(members []Life) { c.node.Expect(members) }
 
-// Members returns the lives that are members as far as this node knows, which Expect takes.
-func (c SnapshotCopies) Members() []Life {
+// Members returns the lives that are members as far as this node knows, which Expect takes. As long as copies are not newer than those of the snapshot that
+// Restore has laid down, they include the members of that time: if this node is stopped again before these are back, it has to wait for them still.
+func (c SnapshotCopies) Members() (lives []Life) {
 	if v := c.node.View(); v != nil {
-		return v.Lives()
+		lives = v.Lives()
 	}
-	return nil
+	for _, l := range c.node.Expected() {
+		if !slices.ContainsFunc(lives, func(m Life) bool { return m.ID == l.ID }) {
+			lives = append(lives, l)
+		}
+	}
+	return lives
 }
 
 // Restored returns the highest term of the copies that Restore has laid down, 0 if there are none.

@@ -41,6 +41,14 @@ func (n *Node) Forget() {
 // Expect says which lives were members when the snapshot was written that Restore lays down. It must be called before Adopt and Run.
 func (n *Node) Expect(members []view.Life) { n.expected = members }
 
+// Expected returns the lives that were members then, as long as this node has copies that Restore has laid down.
+func (n *Node) Expected() []view.Life {
+	if n.Restored() == 0 {
+		return nil
+	}
+	return n.expected
+}
+
 // Restored returns the highest term of the copies that Restore has laid down.
 func (n *Node) Restored() (term uint64) {
 	for x := range n.parts.each {

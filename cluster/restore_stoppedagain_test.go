@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// stopOneByOne starts a, b and c and stops them one after the other, each with later counters. It loses the last views of that many, all for 0, none for -1.
+func (c *ownershipCluster) stopOneByOne(allowed map[ring.Key]int, back int) {
+	c.t.Helper()
+	c.start("a", "b", "c")
+	for _, id := range []string{"a", "b", "c"} {
+		c.settled()
+		c.take(allowed, restoredKeys, 2)
+		c.replicated()
+		c.saveAtEnd(id)
+		c.registry.expire(id)
+	}
+	if back >= 0 {
+		c.registry.loseView(back)
+	}
+}
+
+// TestStoppedAgainWhileItWaits stops all nodes, and the first that is started again once more while it waits for the others.
+func TestStoppedAgainWhileItWaits(t *testing.T) {
+	for _, back := range []int{-1, 0, 1} {
+		for _, runs := range []time.Duration{0, 2 * time.Second, 5 * time.Second} {
+			t.Run(fmt.Sprint(back, runs), func(t *testing.T) {
+				inOwners(t, func(t *testing.T, c *ownershipCluster) {
+					allowed := make(map[ring.Key]int)
+					c.stopOneByOne(allowed, back)
+					c.start("a")
+					pass(runs)
+					c.saveAtEnd("a")
+					c.registry.expire("a")
+					for _, id := range []string{"a", "b", "c"} {
+						c.start(id)
+						pass(4 * time.Second)
+					}
+					c.settled()
+					c.take(allowed, restoredKeys, 6)
+					c.exact(allowed, restoredKeys, 10)
+				})
+			})
+		}
+	}
+}
