@@ -48,3 +48,29 @@ func TestStoppedAgainWhileItWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesWaitLongForTheRegistry has the registry be back long after all nodes were started. They register one after the other.
+func TestNodesWaitLongForTheRegistry(t *testing.T) {
+	for _, back := range []int{-1, 0, 1} {
+		t.Run(fmt.Sprint(back), func(t *testing.T) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
+				allowed := make(map[ring.Key]int)
+				c.stopOneByOne(allowed, back)
+				var nodes []*ownershipNode
+				for _, id := range []string{"a", "b", "c"} {
+					c.starts[id]++
+					nodes = append(nodes, c.launch(id, c.starts[id]))
+				}
+				pass(15 * time.Second)
+				for _, n := range nodes {
+					c.follow(n)
+					c.registry.Announce(n.node)
+					pass(2 * time.Second)
+				}
+				c.settled()
+				c.take(allowed, restoredKeys, 6)
+				c.exact(allowed, restoredKeys, 10)
+			})
+		})
+	}
+}

@@ -17,7 +17,7 @@ import (
 const (
 	// salvagePatience is how long an owner without a copy waits for copies of others, from when it is owner, or the last has answered.
 	salvagePatience = 3 * time.Second
-	// restartPatience is how long after its start an owner waits for nodes to come back that were stopped with it.
+	// restartPatience is how long an owner waits for nodes to come back that were stopped with it, from when it is a member: etcd may be back late.
 	restartPatience = 10 * time.Second
 )
 
@@ -52,17 +52,24 @@ func (x *partition) searches() bool {
 // salvages reports whether this node does not decide before it has found the best copy.
 func (x *partition) salvages() bool {
 	s := &x.in.search
-	switch end := s.since.Add(salvagePatience); {
-	case !x.searches() || s.isDone:
+	if !x.searches() || s.isDone {
 		return false
-	case !x.node.lacksStopped(s.asked):
-		return time.Now().Before(end)
-	default:
-		patience := x.node.started.Add(restartPatience)
-		isBetter := s.best != view.Life{} && time.Now().Before(patience.Add(salvagePatience))
-		return time.Now().Before(patience) || isBetter
 	}
+	end := s.since.Add(salvagePatience)
+	if x.node.lacksStopped(s.asked) {
+		patience := x.node.restartOver()
+		if s.best != (view.Life{}) {
+			patience = patience.Add(salvagePatience)
+		}
+		if patience.After(end) {
+			end = patience
+		}
+	}
+	return time.Now().Before(end)
 }
+
+// restartOver returns until when this node waits for nodes that were stopped with it. A partition of which it is owner is in a view that it is a member of.
+func (n *shared) restartOver() time.Time { return time.Unix(0, n.joined.Load()).Add(restartPatience) }
 
 // lacksStopped reports whether a node was stopped with this one, and its later life is not among those that have answered. No node was if a life
 // that was a member then is reached.
@@ -112,7 +119,7 @@ func (c *peer) searched() (unknown []uint32, requests []Request) {
 
 // haveAnswered reports whether all peers that are reached are among some lives, and those that were stopped with this node, unless they are late.
 func (n *shared) haveAnswered(asked []view.Life) bool {
-	if time.Since(n.started) < restartPatience && n.lacksStopped(asked) {
+	if time.Now().Before(n.restartOver()) && n.lacksStopped(asked) {
 		return false
 	}
 	for l := range *n.byLife.Load() {

@@ -181,6 +181,9 @@ func (n *Node) Adopt(v *view.View) {
 	}
 	n.decisionLease.adopt(v)
 	n.view = v
+	if n.joined.Load() == 0 && v.IsMember(n.report.Life) {
+		n.joined.Store(time.Now().UnixNano())
+	}
 	n.meet(v)
 	n.plan = n.Plan(v)
 	for x := range n.parts.each {

@@ -29,6 +29,8 @@ type shared struct {
 	unasked chan struct{} // full when a partition is unasked; has room for one
 	// expected are the members at the time of the snapshot that this node has restored. It is set before Adopt and Run.
 	expected []view.Life
+	// joined is when this node has first adopted a view of which it is a member, in Unix nanoseconds.
+	joined atomic.Int64
 	// reportDue says that what a replica reports has changed since Node.report was made. It is set after the change.
 	reportDue atomic.Bool
 }
