@@ -74,3 +74,39 @@ func TestNodesWaitLongForTheRegistry(t *testing.T) {
 		})
 	}
 }
+
+// TestSnapshotOfLostViewsIsGivenUp starts a node with a snapshot of views that were lost, once the views of the others have passed its terms. It is a standby all
+// the same.
+func TestSnapshotOfLostViewsIsGivenUp(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c")
+		for _, id := range []string{"a", "b"} {
+			c.settled()
+			c.saveAtEnd(id)
+			c.registry.expire(id)
+		}
+		c.settled()
+		c.startAndLeave("d", 2)
+		c.saveAtEnd("c")
+		c.registry.expire("c")
+		c.registry.loseView(0)
+		c.start("a", "b")
+		pass(12 * time.Second)
+		c.startAndLeave("d", 6)
+		c.start("c")
+		pass(20 * time.Second)
+		if !c.isSettled() {
+			t.Error("20 s later not every partition has its owner and its standby")
+		}
+	})
+}
+
+// startAndLeave has a node join and leave, over and over.
+func (c *ownershipCluster) startAndLeave(id string, times int) {
+	for range times {
+		c.start(id)
+		c.settled()
+		c.leave(id)
+		c.settled()
+	}
+}

@@ -29,6 +29,7 @@ func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
 func (x *partition) take(from view.Life, m *Changes) Receipt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.forgetLostViews(from, m)
 	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
 		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same
 			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)

@@ -31,6 +31,8 @@ type shared struct {
 	expected []view.Life
 	// joined is when this node has first adopted a view of which it is a member, in Unix nanoseconds.
 	joined atomic.Int64
+	// restored is the highest term of what that snapshot has. It is set before Adopt and Run.
+	restored uint64
 	// reportDue says that what a replica reports has changed since Node.report was made. It is set after the change.
 	reportDue atomic.Bool
 }

@@ -30,12 +30,30 @@ func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replic
 // Forget takes back what Restore has laid down.
 func (n *Node) Forget() {
 	for x := range n.parts.each {
-		x.trimBatches(x.replica.Deltas.Next)
-		x.replica.Deltas.First = x.replica.Deltas.Next
-		n.Shard.Clear(x.p)
-		x.replica.State, x.replica.Version, x.in.search.restored = replica.None, replica.Version{}, false
+		x.forget()
 	}
-	n.expected = nil
+	n.expected, n.restored = nil, 0
+}
+
+// forget takes back what Restore has laid down. x.mu is held.
+func (x *partition) forget() {
+	x.trimBatches(x.replica.Deltas.Next)
+	x.replica.Deltas.First = x.replica.Deltas.Next
+	x.node.Shard.Clear(x.p)
+	x.replica.State, x.replica.Version, x.in.search.restored = replica.None, replica.Version{}, false
+}
+
+// forgetLostViews takes back what Restore has laid down if the owner, which decides, feeds a copy of an earlier term. Views were lost then, and others have
+// passed the terms of the snapshot without it, so that the writer of views did not see that. The copy would never be older than a feed. x.mu is held.
+func (x *partition) forgetLostViews(from view.Life, m *Changes) {
+	r := &x.replica
+	if !x.in.search.restored || r.State != replica.Learning || m.FinalFor > 0 || from != r.Claim.Owner || m.Version.Term != r.Claim.Term ||
+		r.Version.Term <= r.Claim.Term || r.Claim.Number < x.node.restored {
+		return
+	}
+	x.node.Logger.Warn("counters of a snapshot not used: views were lost since it was written, and the cluster has counted on without it",
+		"partition", x.p, "term", r.Version.Term, "owner", from.ID, "owner_term", m.Version.Term)
+	x.forget()
 }
 
 // Expect says which lives were members when the snapshot was written that Restore lays down. It must be called before Adopt and Run.
@@ -100,5 +118,6 @@ func (n *Node) Restore(p uint32, version replica.Version, records []byte, grants
 	}
 	n.Shard.Underway(p, grants)
 	x.replica.State, x.replica.Version, x.in.search.restored = replica.Learning, version, true
+	x.node.restored = max(x.node.restored, version.Term)
 	return nil
 }
