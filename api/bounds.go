@@ -26,6 +26,9 @@ const (
 	maxUnpacked    = 16 << 20               // bytes of compressed messages that are unpacked and not decided yet
 	maxOpenCalls   = 4096                   // calls over gRPC that clients have begun and not ended
 	fewOpenCalls   = 32                     // of these that a connection may have in any case
+	maxLingering   = 1 << 16                // refused calls over gRPC of which gRPC keeps something until their deadlines
+	farDeadline    = 5 * time.Second        // from which on none of them is
+	manyRefused    = 50                     // calls that handlers refuse since something was written, from which on a connection is read slowly
 	maxHeldFor     = 10 * time.Second       // after which it does not matter for how much longer they are held
 	relieveAgain   = 100 * time.Millisecond // pause between two looks at all of these, if all hold little
 	controlRate    = 1000                   // frames of HTTP/2 a second by which a client may control one connection, beyond one for each answered call; more are read later
@@ -35,7 +38,7 @@ const (
 	maxLate        = 10 * time.Second       // for which a connection may be late before it is closed
 	maxPaid        = 60_000                 // of these that answered calls pay for before they come
 	manyCalls      = 8                      // calls that are read at once of a connection, after which the calls of others go first
-	littleRead     = 1 << 10                // bytes that are read at once of a connection of which many calls come, or half of controlBurst
+	littleRead     = 1 << 10                // bytes that are read at once of a connection of which many calls come, half of controlBurst, or manyRefused
 	mostRead       = 32 << 10               // bytes that are read at once of any
 	maxUnderWay    = 8                      // messages of one stream that are decided at once
 	maxLease       = shard.MaxTokenLease    // tokens that a caller may ask to be lent

@@ -66,6 +66,7 @@ func newFixtureWith(t testing.TB, text string, top *topkeys.Recorder) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.tap = func(ctx context.Context, _ *tap.Info) (context.Context, error) { return ctx, nil }
 	f.Limiter = NewLimiter(Config{
 		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry, Top: top,
 		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
@@ -102,26 +103,33 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 // dial serves the API over gRPC until the test ends.
 func (f *fixture) dial(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	listener := inmemory.NewListener()
-	server := grpc.NewServer(append(ServerOptions(), grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.UnaryInterceptor(f.intercept), grpc.InTapHandle(f.tap))...)
-	f.grpc = server
-	Register(server, f.Limiter, f.config, f.status, f.access)
-	done := make(chan error)
-	go func() { done <- server.Serve(listener) }()
+	listener := f.serve(t)
 	conn, err := grpc.NewClient("passthrough:node", append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = conn.Close() }) // it was never used for writing
+	return conn
+}
+
+// serve serves the API over gRPC until the test ends.
+func (f *fixture) serve(t testing.TB) *inmemory.Listener {
+	t.Helper()
+	listener := inmemory.NewListener()
+	server := grpc.NewServer(append(ServerOptions(), grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.UnaryInterceptor(f.intercept), f.Limiter.InTapHandle(f.tap))...)
+	f.grpc = server
+	Register(server, f.Limiter, f.config, f.status, f.access)
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		_ = conn.Close() // it was never used for writing
 		server.Stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return conn
+	return listener
 }
 
 // request reads what people write for weir check: first the identifier as

@@ -83,6 +83,7 @@ type Limiter struct {
 
 	unread     *unreadBudget
 	unfinished *unfinishedBudget
+	lingering  lingering
 	stop       context.CancelFunc
 	stopped    context.Context // ends with Stop; streams of checks end with it
 }

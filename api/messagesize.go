@@ -21,7 +21,7 @@ type BoundedServer struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (s *BoundedServer) RegisterService(service *grpc.ServiceDesc, implementation any) {
-	s.Server.RegisterService(boundedService(service, MaxMessage), implementation)
+	refusing{s.Server}.RegisterService(boundedService(service, MaxMessage), implementation)
 }
 
 // boundedService returns a service whose methods refuse longer messages.

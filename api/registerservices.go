@@ -23,7 +23,7 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 	wire.ReplaceHandler(&checks, "CheckRateLimit", l.untilAnswered(l.check))
 	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.untilAnswered(l.checkBatch))
 	r.RegisterService(&checks, rateLimiter{Limiter: l})
-	l.envoy.Register(server)
+	l.envoy.Register(refusing{server})
 	measured := measuredServer{r, l.calls}
 	weirv1.RegisterRateLimiterConfigServer(measured, auditedConfig{c, l.audit})
 	weirv1.RegisterRateLimiterHealthServer(measured, healthServer{limiter: l, status: s, port: permits.port()})
@@ -31,7 +31,7 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 }
 
 // RegisterEnvoy registers Envoy's rate limit service alone.
-func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
+func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(refusing{server}) }
 
 // ServerOptions returns the options that a gRPC server needs for the services of Register.
 func ServerOptions() []grpc.ServerOption {

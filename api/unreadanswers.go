@@ -118,6 +118,7 @@ type meteredConn struct {
 	pace       controlPace
 	turns      readTurns
 	domains    overload.Conn
+	byHandlers refusedByHandlers
 
 	mu       sync.Mutex
 	held     int64     // guarded by mu; 0 once closed
@@ -134,7 +135,7 @@ func newMeteredConn(conn net.Conn, unread *unreadBudget, unfinished *unfinishedB
 
 // Read implements net.Conn.
 func (m *meteredConn) Read(b []byte) (int, error) {
-	n, err := m.Conn.Read(m.turns.next(b, m.unfinished.calls, m.pace.isLate()))
+	n, err := m.Conn.Read(m.byHandlers.part(m.turns.next(b, m.unfinished.calls, m.pace.isLate())))
 	m.unfinished.calls = 0
 	if !m.unfinished.received(b[:n]) {
 		return 0, net.ErrClosed // what is read begins nothing any more
@@ -150,7 +151,9 @@ func (m *meteredConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (m *meteredConn) Write(b []byte) (int, error) {
+	m.byHandlers.writing.Lock()
 	n, err := m.Conn.Write(b)
+	m.byHandlers.written()
 	m.unfinished.sent(b[:n])
 	return n, err
 }

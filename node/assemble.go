@@ -359,7 +359,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	if n.adminListener != nil {
 		permits = n.access.At(api.PublicPort)
 	}
-	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), grpc.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
+	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), n.limiter.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	n.health = health.NewServer()
 	n.healthWatches.Server = n.health

@@ -32,7 +32,7 @@ func (n *node) newRLSServer() (*rlsServer, error) {
 		n.log.Warn("everybody who reaches the port for Envoy may use up limits: there is no --rls-ca", "rls", o.RLSListen)
 	}
 	n.exportExpiry("rls-cert", func() time.Time { ends, _ := cert.State(); return ends })
-	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), grpc.InTapHandle(n.limiter.Tap), grpc.NumStreamWorkers(streamWorkers)), cert}
+	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), n.limiter.InTapHandle(n.limiter.Tap), grpc.NumStreamWorkers(streamWorkers)), cert}
 	n.closers = append(n.closers, s.grpc.Stop)
 	api.RegisterEnvoy(s.grpc, n.limiter)
 	healthpb.RegisterHealthServer(api.Bounded(s.grpc), &n.healthWatches)

@@ -34,6 +34,7 @@ var boundsTold = map[string]string{
 	"api.maxUnderWay":                  "reference/bounds.md: | Messages of one stream that are decided | 8",
 	"api.maxUnfinished":                "reference/bounds.md: - 32 MiB for messages over gRPC that have not arrived whole",
 	"api.maxOpenCalls":                 "reference/bounds.md: - 4,096 gRPC calls that clients have begun",
+	"api.maxLingering":                 "reference/bounds.md: - 65,536 refused gRPC calls",
 	"api.maxUnpacked":                  "reference/bounds.md: - 16 MiB for compressed messages over gRPC that are unpacked",
 	"api.maxUnread":                    "reference/bounds.md: - 64 MiB for answers on streams that clients have not read",
 	"api.maxValue":                     "reference/bounds.md: | Bytes of a value | 256",
