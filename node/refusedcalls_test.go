@@ -40,7 +40,7 @@ func TestEveryMethodIsRefused(t *testing.T) {
 		if conns[i], err = grpc.NewClient(info.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conns[i].Close() }() // it was never used for writing
+		t.Cleanup(func() { _ = conns[i].Close() }) // it was never used for writing
 	}
 	const method = weirv1.RateLimiter_StreamRateLimits_FullMethodName
 	isRefused := func() bool {
