@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,7 +66,7 @@ func (g *lingering) forget(now time.Time) {
 func (g *lingering) slot(t time.Time) int64 { return int64(t.Sub(g.start) / lingerSlot) }
 
 // InTapHandle is grpc.InTapHandle for the services that Bounded, Register and RegisterEnvoy register: calls of other services are not refused if their deadlines
-// are far.
+// are far, so that the server must be one of which CheckServices approves.
 func (l *Limiter) InTapHandle(handle tap.ServerInHandle) grpc.ServerOption {
 	return grpc.InTapHandle(func(ctx context.Context, call *tap.Info) (context.Context, error) {
 		accepted, err := handle(ctx, call)
@@ -114,13 +115,26 @@ func refusalOf(ctx context.Context) error {
 	return err
 }
 
+// refusedLate is the metadata of services that refusing has registered.
+type refusedLate struct{ metadata any }
+
+// CheckServices returns an error if a service of a server with InTapHandle was registered by itself: its calls would be answered though they are refused.
+func CheckServices(server *grpc.Server) error {
+	for name, info := range server.GetServiceInfo() {
+		if _, ok := info.Metadata.(refusedLate); !ok {
+			return fmt.Errorf("the service %s is registered without Bounded, Register or RegisterEnvoy", name)
+		}
+	}
+	return nil
+}
+
 // refusing registers services whose handlers refuse calls for InTapHandle, before they read a message.
 type refusing struct{ grpc.ServiceRegistrar }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r refusing) RegisterService(service *grpc.ServiceDesc, implementation any) {
 	s := *service
-	s.Methods, s.Streams = nil, nil
+	s.Methods, s.Streams, s.Metadata = nil, nil, refusedLate{service.Metadata}
 	for _, m := range service.Methods {
 		handle := m.Handler
 		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/tap"
 
 	"github.com/weirlimit/weir/internal/inmemory"
@@ -281,4 +284,17 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// A server is one that refuses all calls only if all of its services were registered for that.
+func TestServicesThatDoNotRefuseAreFound(t *testing.T) {
+	server := grpc.NewServer()
+	healthpb.RegisterHealthServer(Bounded(server), health.NewServer())
+	if err := CheckServices(server); err != nil {
+		t.Error(err)
+	}
+	rlsv3.RegisterRateLimitServiceServer(server, nil)
+	if err := CheckServices(server); err == nil || !strings.Contains(err.Error(), "envoy.service.ratelimit.v3.RateLimitService") {
+		t.Errorf("the error is %v", err)
+	}
 }

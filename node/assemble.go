@@ -366,6 +366,9 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.owners.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
+	if err := api.CheckServices(n.grpc); err != nil {
+		return err
+	}
 	err := n.newUI(ring.NewHasher([ring.SecretSize]byte(params.Secret)))
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (n *node) newRLSServer() (*rlsServer, error) {
 	n.closers = append(n.closers, s.grpc.Stop)
 	api.RegisterEnvoy(s.grpc, n.limiter)
 	healthpb.RegisterHealthServer(api.Bounded(s.grpc), &n.healthWatches)
-	return s, nil
+	return s, api.CheckServices(s.grpc)
 }
 
 // stop lets calls under way finish until patience ends.
