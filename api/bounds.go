@@ -24,8 +24,10 @@ const (
 	maxUnfinished  = 32 << 20               // bytes of messages and requests that have not arrived whole
 	fairUnfinished = 32 << 10               // bytes of one connection or request that are little: none is ended for these
 	maxUnpacked    = 16 << 20               // bytes of compressed messages that are unpacked and not decided yet
-	maxOpenCalls   = 4096                   // calls over gRPC that clients have begun and not ended
-	fewOpenCalls   = 32                     // of these that a connection may have in any case
+	maxPacked      = 16 << 20               // bytes of those that wait until then, with 32 KiB for the call of each
+	maxOpenCalls   = 4096                   // calls over gRPC that clients have begun and not ended, and take most
+	maxCalls       = 16384                  // calls over gRPC that clients have begun and the node has not ended
+	fewCalls       = 32                     // of both that a connection may have in any case
 	maxLingering   = 1 << 16                // refused calls over gRPC of which gRPC keeps something until their deadlines
 	farDeadline    = 5 * time.Second        // from which on none of them is
 	manyRefused    = 50                     // calls that handlers refuse since something was written, from which on a connection is read slowly

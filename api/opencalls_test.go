@@ -17,8 +17,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Calls that clients have begun and not ended have a bound on a node. Connections that have few of them are answered all the same, and all are
-// once others have ended theirs.
+// Calls that clients have begun and not ended have a bound on a node, which connections share. Connections that have less than their share are answered
+// all the same, and all are once others have ended theirs.
 func TestOpenCallsAreBounded(t *testing.T) {
 	f := newFixture(t, checkRules)
 	f.tap = f.Limiter.Tap
@@ -40,22 +40,22 @@ func TestOpenCallsAreBounded(t *testing.T) {
 		}
 		return nil
 	}
-	many, few := f.dial(t), f.dial(t)
+	many, few := f.dial(t), f.dial(t) // few has less than half, which is its share
 	held, end := context.WithCancel(ctx)
 	defer end()
 	begin := func(conn *grpc.ClientConn, calls int) {
 		for range calls {
-			before := f.unfinished.calls.Load()
+			before := f.unfinished.open.total.Load()
 			if _, err := open(held, conn); err != nil {
 				t.Fatal(err)
 			}
-			for f.unfinished.calls.Load() == before && ctx.Err() == nil { // those that are read at once are refused together
+			for f.unfinished.open.total.Load() == before && ctx.Err() == nil { // those that are read at once are refused together
 				runtime.Gosched()
 			}
 		}
 	}
 	begin(many, maxOpenCalls)
-	begin(few, fewOpenCalls-1)
+	begin(few, fewCalls+1)
 	if err := answered(few); err != nil {
 		t.Errorf("a connection with few: %v", err)
 	}
@@ -66,7 +66,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 		t.Errorf("a check of a connection with many: %v", err)
 	}
 	end()
-	for f.unfinished.calls.Load() > 0 && ctx.Err() == nil {
+	for f.unfinished.open.total.Load() > 0 && ctx.Err() == nil {
 		runtime.Gosched()
 	}
 	if err := answered(many); err != nil {
@@ -92,8 +92,8 @@ func TestEndedConnectionsBeginNothing(t *testing.T) {
 			t.Fatalf("%d bytes are read of a connection that holds too much", n)
 		}
 		if err != nil {
-			if !errors.Is(err, net.ErrClosed) || f.unfinished.calls.Load() != 0 {
-				t.Errorf("%v, %d calls are open", err, f.unfinished.calls.Load())
+			if !errors.Is(err, net.ErrClosed) || f.unfinished.open.total.Load() != 0 {
+				t.Errorf("%v, %d calls are open", err, f.unfinished.open.total.Load())
 			}
 			return
 		}

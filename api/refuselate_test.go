@@ -249,7 +249,7 @@ func TestRefusedClientsMustRead(t *testing.T) {
 // All methods refuse calls that have come to their handlers, before they read a message.
 func TestAllMethodsRefuse(t *testing.T) {
 	f := newFixture(t, checkRules)
-	f.tap = func(ctx context.Context, _ *tap.Info) (context.Context, error) { return ctx, errOpenCalls }
+	f.tap = func(ctx context.Context, _ *tap.Info) (context.Context, error) { return ctx, errManyCalls }
 	conn := f.dial(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -259,7 +259,7 @@ func TestAllMethodsRefuse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := stream.RecvMsg(nil); !errors.Is(err, errOpenCalls) {
+			if err := stream.RecvMsg(nil); !errors.Is(err, errManyCalls) {
 				t.Errorf("%s of %s: %v", m.Name, service, err)
 			}
 		}

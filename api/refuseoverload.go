@@ -58,7 +58,8 @@ func ofConn(ctx context.Context) (*overload.Conn, any) {
 // Calls that are refused before anything of them was counted.
 var (
 	errRefused   = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
-	errOpenCalls = status.Errorf(codes.ResourceExhausted, "calls are begun and not ended: this node has %d of them already", maxOpenCalls)
+	errOpenCalls = status.Errorf(codes.ResourceExhausted, "calls are begun and not ended: this node has %d of them already, and this connection its share", maxOpenCalls)
+	errManyCalls = status.Errorf(codes.ResourceExhausted, "calls are under way: this node has %d of them already, and this connection its share", maxCalls)
 	errCrowded   = status.Error(codes.ResourceExhausted, "overloaded: too many checks wait already for the node that counts; nothing of the call was counted")
 )
 
@@ -98,10 +99,12 @@ func (l *Limiter) failed(name string, err error) error {
 // Tap refuses calls before they are read. It is for grpc.InTapHandle. Calls of Envoy are refused only if too many are open: Envoy would
 // allow the request on an error.
 func (l *Limiter) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if l.unfinished.calls.Load() > maxOpenCalls {
-		if conn := meteredConnOf(ctx); conn != nil && conn.unfinished.crowded() {
-			conn.unfinished.charged.Add(2) // the refusal counts as an answer
-			return ctx, errOpenCalls
+	if l.unfinished.hasManyCalls() {
+		if conn := meteredConnOf(ctx); conn != nil {
+			if err := conn.unfinished.refusal(); err != nil {
+				conn.unfinished.charged.Add(2) // the refusal counts as an answer
+				return ctx, err
+			}
 		}
 	}
 	switch call.FullMethodName {

@@ -35,5 +35,5 @@ func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(refusing{
 
 // ServerOptions returns the options that a gRPC server needs for the services of Register.
 func ServerOptions() []grpc.ServerOption {
-	return wire.ServerOptions(envoy.MaxMessage, maxUnpacked, charge)
+	return wire.ServerOptions(envoy.MaxMessage, maxUnpacked, maxPacked, charge)
 }

@@ -20,7 +20,8 @@ import (
 // for longest.
 type unfinishedBudget struct {
 	used  atomic.Int64 // sum of what all holders hold
-	calls atomic.Int64 // over gRPC that clients have begun and not ended
+	calls fairShares   // over gRPC that clients have begun and this node has not ended
+	open  fairShares   // of these that clients have not ended, either
 	again atomic.Int64 // when holders may be looked at again, in Unix nanoseconds
 	ended prometheus.Counter
 
@@ -38,7 +39,7 @@ type unfinishedHolder interface {
 
 func newUnfinishedBudget(r prometheus.Registerer) *unfinishedBudget {
 	f := promauto.With(r)
-	b := &unfinishedBudget{holders: make(map[unfinishedHolder]struct{})}
+	b := &unfinishedBudget{holders: make(map[unfinishedHolder]struct{}), calls: fairShares{most: maxCalls}, open: fairShares{most: maxOpenCalls}}
 	b.ended = f.NewCounter(prometheus.CounterOpts{
 		Name: "weir_unfinished_ended_total",
 		Help: "Connections over gRPC, and requests over HTTP, that this node ended because clients had begun to send more than it holds, and these had held most of it for longest.",
@@ -50,7 +51,11 @@ func newUnfinishedBudget(r prometheus.Registerer) *unfinishedBudget {
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_unfinished_calls",
 		Help: "Calls over gRPC that clients have begun and not ended, such as streams.",
-	}, func() float64 { return float64(b.calls.Load()) })
+	}, func() float64 { return float64(b.open.total.Load()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_calls_under_way",
+		Help: "Calls over gRPC that clients have begun and this node has not ended: those of weir_unfinished_calls, and those that it has not answered or whose answers are not read.",
+	}, func() float64 { return float64(b.calls.total.Load()) })
 	return b
 }
 
@@ -117,20 +122,25 @@ type unfinished struct {
 	last    uint32    // the newest stream of the client
 	broken  bool      // the client has broken the protocol
 	begun   []uint32  // streams that have begun in what is being looked at, and not ended
+	came    []uint32  // all that have begun in it
+	reset   []uint32  // those that the client has reset in it
 	control int       // frames by which the client has controlled the connection, since the last look
 	calls   int       // that the client has begun, since the last look
 	code    uint32    // of the RST_STREAM frame that is being sent
+	over    []uint32  // streams that the node has ended in what is being sent
 
 	// charged is the work that calls have cost and that the node has not done for an answer, in frames, below 0 if more calls were answered. It is of since the last look.
 	charged atomic.Int64
 
-	some atomic.Bool // whether there are streams
+	some atomic.Bool // whether open is above 0
 
 	mu      sync.Mutex
-	streams map[uint32]*arriving // guarded by mu; those that have begun, and whose clients have not ended them; nil if little has arrived
-	held    int64                // guarded by mu
-	since   time.Time            // guarded by mu; when held was 0 last
-	closed  bool                 // guarded by mu
+	streams map[uint32]*arriving    // guarded by mu; those that have begun, and that the node has not ended; whole if the client has, nil if little has arrived
+	open    int                     // guarded by mu; streams that are not whole
+	counted struct{ all, open int } // guarded by mu; streams when they were counted last
+	held    int64                   // guarded by mu
+	since   time.Time               // guarded by mu; when held was 0 last
+	closed  bool                    // guarded by mu
 }
 
 // arriving is a stream of which data or many header fields have arrived.
@@ -140,6 +150,9 @@ type arriving struct {
 	length      int64 // bytes of these whole messages, as they were sent
 	block       int64 // bytes of the header fields that began the stream, if they are many
 }
+
+// whole stands for a stream that its client has ended.
+var whole = new(arriving)
 
 // fields is what gRPC keeps of header fields until the stream ends. They are packed in their block.
 func (s *arriving) fields() int64 {
@@ -231,7 +244,7 @@ func (f *frameScanner) stream() uint32 { return binary.BigEndian.Uint32(f.head[5
 
 // newUnfinished returns the messages of a connection, which begins with the preface of HTTP/2. End ends it.
 func newUnfinished(budget *unfinishedBudget, end func()) *unfinished {
-	u := &unfinished{budget: budget, stop: end, skip: true}
+	u := &unfinished{budget: budget, stop: end, skip: true, streams: make(map[uint32]*arriving)}
 	u.in.left = len(http2.ClientPreface)
 	budget.add(u)
 	return u
@@ -250,7 +263,7 @@ func (u *unfinished) received(b []byte) (goesOn bool) {
 			b = u.frame(b)
 		}
 	}
-	u.countBegun()
+	u.countCalls()
 	if u.broken {
 		return false
 	}
@@ -262,14 +275,20 @@ func (u *unfinished) received(b []byte) (goesOn bool) {
 	return true
 }
 
-// crowded reports whether the node has too many calls that their clients have not ended, and this connection more than a few of them.
-func (u *unfinished) crowded() bool {
-	if u.budget.calls.Load() <= maxOpenCalls {
-		return false
-	}
+// hasManyCalls reports whether further calls may be refused.
+func (b *unfinishedBudget) hasManyCalls() bool { return b.open.areMany() || b.calls.areMany() }
+
+// refusal returns why a further call is refused: the node has too many, and this connection more than its share. It is nil if the call is not.
+func (u *unfinished) refusal() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.streams) > fewOpenCalls
+	switch {
+	case u.budget.open.exceed(u.open):
+		return errOpenCalls
+	case u.budget.calls.exceed(len(u.streams)):
+		return errManyCalls
+	}
+	return nil
 }
 
 func (u *unfinished) isClosed() bool {
@@ -292,13 +311,16 @@ func (u *unfinished) frame(b []byte) (rest []byte) {
 	case kind == http2.FrameRSTStream, kind == http2.FrameHeaders && ends, kind == http2.FrameData && ends && here:
 		u.begins = false
 		u.ended(u.in.stream())
+		if kind == http2.FrameRSTStream {
+			u.reset = append(u.reset, u.in.stream())
+		}
 	case kind == http2.FrameHeaders:
 		u.begun = append(u.begun, u.in.stream())
 		if u.begins = true; u.in.left > fewFields {
-			u.begin(u.in.stream(), int64(u.in.left))
+			u.addFields(u.in.stream(), int64(u.in.left))
 		}
 	case kind == http2.FrameContinuation && u.begins:
-		u.begin(u.in.stream(), int64(u.in.left))
+		u.addFields(u.in.stream(), int64(u.in.left))
 	case kind != http2.FrameData, u.in.left == 0:
 	case here && !u.in.has(http2.FlagDataPadded):
 		kept := keptBytes(u.in.left)
@@ -321,6 +343,7 @@ func (u *unfinished) watchOrder() {
 	switch stream := u.in.stream(); u.in.kind() {
 	case http2.FrameHeaders:
 		u.calls++
+		u.came = append(u.came, u.in.stream())
 		u.broken = u.broken || stream <= u.last
 		u.last = stream
 	case http2.FrameData, http2.FrameRSTStream, http2.FrameWindowUpdate, http2.FrameContinuation:
@@ -360,8 +383,10 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	switch {
 	case u.closed || !isOpen && !slices.Contains(u.begun, stream): // the node has ended the stream: gRPC drops what comes
 		return
+	case s == whole: // gRPC ends it
+		return
 	case s == nil:
-		s = u.open(stream)
+		s = u.arrives(stream)
 	}
 	s.part += kept
 	u.hold(kept)
@@ -387,40 +412,42 @@ func (u *unfinished) add(stream uint32, kept int64, part []byte) {
 	}
 }
 
-// open is called with mu held.
-func (u *unfinished) open(stream uint32) *arriving {
-	u.count(stream)
+// begin is called with mu held. It begins a stream, unless it has begun.
+func (u *unfinished) begin(stream uint32) {
+	if _, ok := u.streams[stream]; !ok {
+		u.streams[stream] = nil
+		u.open++
+	}
+}
+
+// arrives is called with mu held. Something arrives of a stream whose client has not ended it.
+func (u *unfinished) arrives(stream uint32) *arriving {
+	u.begin(stream)
 	s := new(arriving)
 	u.streams[stream] = s
+	u.some.Store(true)
 	return s
 }
 
-// count is called with mu held.
-func (u *unfinished) count(stream uint32) {
-	if _, ok := u.streams[stream]; ok {
-		return
-	}
-	if u.streams == nil {
-		u.streams = make(map[uint32]*arriving)
-	}
-	u.streams[stream] = nil
-	u.some.Store(true)
-	u.budget.calls.Add(1)
-}
-
-// countBegun counts the streams that have begun and not ended. Nearly all calls end in the bytes in which they begin.
-func (u *unfinished) countBegun() {
-	if len(u.begun) == 0 {
+// countCalls counts the streams that have begun in what was looked at, and not those that have been reset.
+func (u *unfinished) countCalls() {
+	if len(u.came) == 0 && len(u.reset) == 0 {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, stream := range u.begun {
-		if !u.closed {
-			u.count(stream)
+	for _, stream := range u.came {
+		switch {
+		case u.closed:
+		case slices.Contains(u.begun, stream): // which is nearly always empty
+			u.begin(stream)
+		default:
+			u.streams[stream] = whole
 		}
 	}
-	u.begun = u.begun[:0]
+	u.drop(u.reset)
+	u.count()
+	u.begun, u.came, u.reset = u.begun[:0], u.came[:0], u.reset[:0]
 }
 
 // ended forgets a stream that its client has ended.
@@ -431,8 +458,8 @@ func (u *unfinished) ended(stream uint32) {
 	u.forget(stream)
 }
 
-// begin adds a part of the header fields of a stream.
-func (u *unfinished) begin(stream uint32, block int64) {
+// addFields adds a part of the header fields of a stream.
+func (u *unfinished) addFields(stream uint32, block int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -440,30 +467,67 @@ func (u *unfinished) begin(stream uint32, block int64) {
 	}
 	s := u.streams[stream]
 	if s == nil {
-		s = u.open(stream)
+		s = u.arrives(stream)
 	}
 	before := s.fields()
 	s.block += block
 	u.hold(s.fields() - before)
 }
 
-// forget has what has arrived of a stream not count any more.
+// forget has a stream not count as open any more, nor what has arrived of it.
 func (u *unfinished) forget(stream uint32) {
 	if !u.some.Load() {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s, ok := u.streams[stream]
-	if !ok {
+	if _, ok := u.streams[stream]; ok {
+		u.shut(stream)
+		u.streams[stream] = whole
+		u.count()
+	}
+}
+
+// shut is called with mu held. It has a stream, which has begun, not count as open any more.
+func (u *unfinished) shut(stream uint32) {
+	s := u.streams[stream]
+	if s == whole {
 		return
 	}
-	delete(u.streams, stream)
-	u.budget.calls.Add(-1)
 	if s != nil {
 		u.hold(-s.part - s.whole - s.fields())
 	}
-	u.some.Store(len(u.streams) > 0)
+	u.open--
+}
+
+// drop is called with mu held. It forgets streams that one of both ends has ended.
+func (u *unfinished) drop(streams []uint32) {
+	for _, stream := range streams {
+		if _, ok := u.streams[stream]; ok {
+			u.shut(stream)
+			delete(u.streams, stream)
+		}
+	}
+}
+
+// count is called with mu held. It has the node know how many streams there are.
+func (u *unfinished) count() {
+	u.budget.calls.change(u.counted.all, len(u.streams))
+	u.budget.open.change(u.counted.open, u.open)
+	u.counted.all, u.counted.open = len(u.streams), u.open
+	u.some.Store(u.open > 0)
+}
+
+// countEnded has streams not count any more that the node has ended.
+func (u *unfinished) countEnded() {
+	if len(u.over) == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.drop(u.over)
+	u.count()
+	u.over = u.over[:0]
 }
 
 // answered has the messages of a stream not count any more that have arrived whole.
@@ -494,13 +558,16 @@ func (u *unfinished) hold(n int64) {
 // sent looks at bytes that the node has sent. Of a stream that it has ended it keeps nothing.
 func (u *unfinished) sent(b []byte) {
 	answered := int64(0)
-	defer func() { u.charged.Add(-answered) }()
+	defer func() {
+		u.charged.Add(-answered)
+		u.countEnded()
+	}()
 	for len(b) > 0 {
 		if u.out.left > 0 {
 			var part []byte
 			part, b = u.out.take(b, len(b))
 			if u.out.kind() == http2.FrameRSTStream {
-				u.reset(part)
+				u.resetBy(part)
 			}
 			continue
 		}
@@ -511,17 +578,17 @@ func (u *unfinished) sent(b []byte) {
 		switch kind := u.out.kind(); {
 		case kind == http2.FrameHeaders && u.out.has(http2.FlagHeadersEndStream):
 			answered++
-			u.forget(u.out.stream())
+			u.over = append(u.over, u.out.stream())
 		case kind == http2.FrameRSTStream:
-			u.forget(u.out.stream())
+			u.over = append(u.over, u.out.stream())
 		case kind == http2.FrameData:
 			u.answered(u.out.stream())
 		}
 	}
 }
 
-// reset sees a part of the error code of a RST_STREAM frame that the node sends.
-func (u *unfinished) reset(part []byte) {
+// resetBy sees a part of the error code of a RST_STREAM frame that the node sends.
+func (u *unfinished) resetBy(part []byte) {
 	for _, b := range part {
 		u.code = u.code<<8 | uint32(b)
 	}
@@ -545,8 +612,7 @@ func (u *unfinished) close() {
 	u.budget.remove(u)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.budget.calls.Add(-int64(len(u.streams)))
-	u.closed, u.streams = true, nil
+	u.closed, u.streams, u.open = true, nil, 0
+	u.count()
 	u.hold(-u.held)
-	u.some.Store(false)
 }

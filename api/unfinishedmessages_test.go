@@ -83,7 +83,8 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 		answer func(out *h2) error // of the node
 		after  func(in *h2) error
 		left   int64 // in the end
-		open   bool  // the call is open in the end, as it is if some are left
+		open   bool  // the client has not ended the call in the end, as it has not if some are left
+		over   bool  // the call is: the node has ended it, or the client has reset it
 	}{
 		"whole, and the end": {write: func(in *h2) error { return in.WriteData(1, true, message) }},
 		"whole":              {write: func(in *h2) error { return in.WriteData(1, false, message) }, held: all, left: all},
@@ -114,16 +115,19 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 		"half, and a reset": {
 			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
 			after: func(in *h2) error { return in.WriteRSTStream(1, http2.ErrCodeCancel) },
+			over:  true,
 		},
 		"half, and a reset by the node": {
 			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
 			answer: func(out *h2) error { return out.WriteRSTStream(1, http2.ErrCodeNo) },
+			over:   true,
 		},
 		"half, and trailers of the node": {
 			write: func(in *h2) error { return in.WriteData(1, false, message[:60]) }, held: half,
 			answer: func(out *h2) error {
 				return out.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 9), EndHeaders: true, EndStream: true})
 			},
+			over: true,
 		},
 		"more than a window": {
 			write: func(in *h2) (err error) {
@@ -138,6 +142,7 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 		"a call that says nothing, and trailers of the node": {
 			write:  func(in *h2) error { return in.headers(false, 9) },
 			answer: func(out *h2) error { return out.headers(true, 9) },
+			over:   true,
 		},
 		"a call at once":     {write: func(in *h2) error { return errors.Join(in.headers(false, 9), in.WriteData(1, true, message)) }},
 		"few header fields":  {write: func(in *h2) error { return in.headers(false, fewFields) }, open: true},
@@ -149,6 +154,7 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 		"many header fields, and trailers of the node": {
 			write: func(in *h2) error { return in.headers(false, 1000, 500) }, held: 6000,
 			answer: func(out *h2) error { return out.headers(true, 9) },
+			over:   true,
 		},
 		"many header fields, and the message with the end": {
 			write: func(in *h2) error { return errors.Join(in.headers(false, 1000), in.WriteData(1, true, message)) },
@@ -194,11 +200,14 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 				if got := budget.used.Load(); got < tc.left || got > tc.left && (size > 7 || tc.left == 0) {
 					t.Errorf("%d bytes are held in the end, want %d", got, tc.left)
 				}
-				if got := budget.calls.Load(); (got == 1) != (tc.open || tc.left > 0) {
+				if got := budget.calls.total.Load(); (got == 1) == tc.over {
+					t.Errorf("%d calls are under way in the end", got)
+				}
+				if got := budget.open.total.Load(); (got == 1) != (tc.open || tc.left > 0) {
 					t.Errorf("%d calls are open in the end", got)
 				}
 				u.close()
-				if got := budget.used.Load() + budget.calls.Load(); got != 0 || u.some.Load() || len(budget.holders) != 0 {
+				if got := budget.used.Load() + budget.calls.total.Load() + budget.open.total.Load(); got != 0 || u.some.Load() || len(budget.holders) != 0 {
 					t.Errorf("%d bytes are held after the connection", got)
 				}
 			}
@@ -222,6 +231,7 @@ func FuzzUnfinishedMessages(f *testing.F) {
 			kept   []byte // by gRPC: after the last whole message that was answered
 		}
 		streams, newest := make([]stream, 4), uint32(1) // the others have ended
+		var unanswered []uint32                         // those that their clients have ended, and the node has not
 		receive := func() {
 			for b := in.take(); len(b) > 0; {
 				n := 1 + rnd.IntN(len(b))
@@ -231,7 +241,16 @@ func FuzzUnfinishedMessages(f *testing.F) {
 				b = b[n:]
 			}
 		}
+		end := func(id uint32) {
+			mustWrite(t, out.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: make([]byte, 9), EndHeaders: true, EndStream: true}))
+		}
 		for range min(frames, 200) {
+			if i := rnd.IntN(20); i < len(unanswered) {
+				receive()
+				end(unanswered[i])
+				u.sent(out.take())
+				unanswered = slices.Delete(unanswered, i, i+1)
+			}
 			s := &streams[rnd.IntN(len(streams))]
 			if s.id == 0 {
 				*s, newest = stream{id: newest}, newest+2
@@ -267,6 +286,7 @@ func FuzzUnfinishedMessages(f *testing.F) {
 					mustWrite(t, in.WriteData(s.id, last, part))
 				}
 				if s.kept = append(s.kept, part...); last {
+					unanswered = append(unanswered, s.id)
 					s.id = 0
 				}
 			}
@@ -282,16 +302,21 @@ func FuzzUnfinishedMessages(f *testing.F) {
 		if got := budget.used.Load(); got < least {
 			t.Errorf("%d bytes are held, want %d", got, least)
 		}
-		if got := budget.calls.Load(); got != open {
-			t.Errorf("%d calls are open, want %d", got, open)
+		if got, all := budget.open.total.Load(), budget.calls.total.Load(); got != open || all != open+int64(len(unanswered)) {
+			t.Errorf("%d calls are open, want %d, and %d under way, want %d more", got, open, all, len(unanswered))
 		}
 		for _, s := range streams {
 			if s.id != 0 {
 				mustWrite(t, in.WriteData(s.id, true, nil))
+				unanswered = append(unanswered, s.id)
 			}
 		}
 		receive()
-		if got := budget.used.Load() + budget.calls.Load(); got != 0 || u.some.Load() {
+		for _, id := range unanswered {
+			end(id)
+		}
+		u.sent(out.take())
+		if got := budget.used.Load() + budget.calls.total.Load() + budget.open.total.Load(); got != 0 || u.some.Load() {
 			t.Errorf("%d bytes and calls are held of no stream", got)
 		}
 	})

@@ -55,7 +55,7 @@ func newConfiguredFixture(t testing.TB, text string, config Config) *fixture {
 func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	listener := inmemory.NewListener()
-	server := grpc.NewServer(wire.ServerOptions(MaxMessage, MaxMessage, func(context.Context, int) {})...)
+	server := grpc.NewServer(wire.ServerOptions(MaxMessage, MaxMessage, 1<<30, func(context.Context, int) {})...)
 	f.Register(server)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,14 +42,16 @@ var abuses = []struct {
 	{"bodies that never end", slowBodies, false},
 	{"connections that say nothing", silentConnections, false},
 	{"idle connections", idleConnections, false},
-	{"calls that say nothing", silentCalls, false},
+	{"calls that say nothing", silentCalls, true},
 	{"calls that are reset at once", rapidReset, false},
 	{"endless continuations", continuations, false},
 	{"pings", pings, false},
 	{"settings", settings, false},
 	{"compressed bombs", bombs, false},
 	{"compressed messages of Envoy", wholeMessages, true},
-	{"answers that are not read", unread, false},
+	{"answers that are not read", unread, true},
+	{"answers that many do not read", unreadByMany, true},
+	{"many compressed messages of Envoy", manyMessages, true},
 	{"messages that never end", slowMessages, false},
 	{"messages of Envoy that never end", slowEnvoyMessages, false},
 	{"compressed messages of streams that never end", packedMessages, false},
@@ -341,6 +344,20 @@ func packed(t *testing.T, content []byte) []byte {
 }
 
 // bombs sends messages that are 200 KB and would be 200 MB.
+// manyMessages sends whole messages on more calls than a node unpacks in a second. They shrink as much as what clients send.
+func manyMessages(ctx context.Context, t *testing.T, n *process.Node) {
+	content := make([]byte, 4<<20)
+	_, _ = rand.Read(content[:len(content)/19]) // never fails
+	message := packed(t, content)
+	onConns(ctx, 12, 500, func(transport http.RoundTripper) {
+		for ctx.Err() == nil {
+			if call(ctx, transport, n.GRPC, envoyPath, bytes.NewReader(message)) != nil {
+				return
+			}
+		}
+	})
+}
+
 func bombs(ctx context.Context, t *testing.T, n *process.Node) {
 	message := packed(t, make([]byte, 200<<20))
 	flood(ctx, t, n, func(c *rawConn, turn uint32) error {
@@ -361,9 +378,13 @@ func bombs(ctx context.Context, t *testing.T, n *process.Node) {
 }
 
 // unread asks on connections that have no window for answers.
-func unread(ctx context.Context, t *testing.T, n *process.Node) {
+func unread(ctx context.Context, t *testing.T, n *process.Node) { unreadOn(ctx, t, n, 4) }
+
+func unreadByMany(ctx context.Context, t *testing.T, n *process.Node) { unreadOn(ctx, t, n, 60) }
+
+func unreadOn(ctx context.Context, t *testing.T, n *process.Node, conns int) {
 	var wg sync.WaitGroup
-	for range 4 {
+	for range conns {
 		wg.Go(func() {
 			for ctx.Err() == nil { // the node closes connections that cost it much
 				unreadCalls(ctx, t, n)

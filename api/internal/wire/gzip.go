@@ -7,7 +7,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"sync"
 
@@ -22,12 +24,13 @@ import (
 
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
 // bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
-// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it. charge is called with the
+// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it, and is refused if
+// those that wait have waiting bytes. charge is called with the
 // context of a call whose message is longer than a client would send, and how many frames of HTTP/2 cost the node as much as this message.
-func ServerOptions(most, room int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
+func ServerOptions(most, room, waiting int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
 	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
-	g.charge = charge
+	g.charge, g.waiting = charge, semaphore.NewWeighted(waiting)
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(most)),
 		grpc.ForceServerCodecV2(packedCodec{Codec(), g}),
@@ -42,12 +45,13 @@ type gunzip struct {
 	charge    func(ctx context.Context, frames int)
 	mark      [16]byte            // random; behind the end of a packed message, where nothing is that clients send
 	room      *semaphore.Weighted // bytes of unpacked messages
+	waiting   *semaphore.Weighted // bytes of messages that are not unpacked yet, and of their calls
 	unpacking chan struct{}       // has an entry for each message that is being unpacked
 	readers   sync.Pool           // of *gzip.Reader
 }
 
 func newGunzip(most, room int64, atOnce int) *gunzip {
-	g := &gunzip{most: most, charge: func(context.Context, int) {}, room: semaphore.NewWeighted(room), unpacking: make(chan struct{}, atOnce)}
+	g := &gunzip{most: most, charge: func(context.Context, int) {}, room: semaphore.NewWeighted(room), waiting: semaphore.NewWeighted(math.MaxInt64), unpacking: make(chan struct{}, atOnce)}
 	_, _ = rand.Read(g.mark[:]) // never fails
 	return g
 }
@@ -57,13 +61,17 @@ func (g *gunzip) Type() string { return "gzip" }
 
 // Do implements grpc.Decompressor: it marks the message for the codec.
 func (g *gunzip) Do(r io.Reader) ([]byte, error) {
-	packed, err := io.ReadAll(r)
+	packed, sized := r.(interface{ Remaining() int })
+	if !sized {
+		return nil, fmt.Errorf("gzip: %T does not say how long the message is", r)
+	}
+	marked := make([]byte, packed.Remaining()+len(g.mark))
+	n, err := io.ReadFull(r, marked[:packed.Remaining()])
 	if err != nil {
 		return nil, err
 	}
-	marked := make([]byte, len(packed)+len(g.mark))
-	copy(marked[copy(marked, packed):], g.mark[:])
-	return marked[:len(packed)], nil
+	copy(marked[n:], g.mark[:])
+	return marked[:n], nil
 }
 
 // marked reports whether a message of a server is one of Do.
@@ -98,6 +106,11 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 		out, err := g.read(ctx, packed, size)
 		return mem.SliceBuffer(out), err
 	}
+	wait := int64(len(packed)) + callBytes
+	if !g.waiting.TryAcquire(wait) {
+		return nil, errWaiting
+	}
+	defer g.waiting.Release(wait)
 	if err := g.room.Acquire(ctx, size); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -115,6 +128,11 @@ const (
 	unpackedPerFrame = 16 << 10 // bytes that are unpacked
 	usualRatio       = 20       // by which messages shrink at most if they are not packed to cost that
 )
+
+// callBytes is what gRPC keeps of a call that waits, in addition to its message.
+const callBytes = 32 << 10
+
+var errWaiting = status.Error(codes.ResourceExhausted, "message: too many compressed messages wait to be unpacked")
 
 // pieceBytes is how much is unpacked at once, in about 50 µs.
 const pieceBytes = 16 << 10

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
@@ -34,11 +35,48 @@ func packed(tb testing.TB, text []byte) []byte {
 
 // decode returns what the codec of a server with g passes on of a message that a client has sent.
 func (g *gunzip) decode(message []byte, into any) error {
-	data, err := g.Do(bytes.NewReader(message))
+	data, err := g.Do(mem.BufferSlice{mem.SliceBuffer(message)}.Reader())
 	if err != nil {
 		return err
 	}
 	return packedCodec{Codec(), g}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, into)
+}
+
+// Messages that wait to be unpacked have a bound of their bytes. One beyond is refused at once, and others wait on.
+func TestGzipRefusesWhatWouldWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		message := packed(t, make([]byte, 2000))
+		each := callBytes + int64(len(message))
+		g := newGunzip(1<<20, 2000, 1)
+		g.waiting = semaphore.NewWeighted(3*each - 1)
+		first, err := g.unpack(t.Context(), message, g.most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		for range 2 {
+			go func() {
+				b, err := g.unpack(t.Context(), message, g.most)
+				if err == nil {
+					b.Free()
+				}
+				done <- err
+			}()
+		}
+		synctest.Wait()
+		if _, err := g.unpack(t.Context(), message, g.most); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a third one: %v", err)
+		}
+		first.Free()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if !g.waiting.TryAcquire(3*each - 1) {
+			t.Error("some wait that do not")
+		}
+	})
 }
 
 // A message that unpacks to much more than it has, or that is refused as too long, is charged to the connection of its call.
