@@ -33,12 +33,12 @@ const (
 	manyRefused    = 50                     // calls that handlers refuse since something was written, from which on a connection is read slowly
 	maxHeldFor     = 10 * time.Second       // after which it does not matter for how much longer they are held
 	relieveAgain   = 100 * time.Millisecond // pause between two looks at all of these, if all hold little
-	controlRate    = 1000                   // frames of HTTP/2 a second by which a client may control one connection, beyond one for each answered call; more are read later
-	controlBurst   = 2000                   // of these that may come at once
+	controlRate    = 1000                   // frames of HTTP/2 a second by which a client may control one connection, beyond one for each frame of an answer; more are read later
+	controlBurst   = 5000                   // of these that may come at once: a client may end all calls of a connection
 	fewLate        = 4                      // connections that may be that late together: of twice as many, each has half of controlRate
 	maxControlWait = time.Second            // for which a connection is not read because of them
 	maxLate        = 10 * time.Second       // for which a connection may be late before it is closed
-	maxPaid        = 60_000                 // of these that answered calls pay for before they come
+	maxPaid        = 60_000                 // of these that answers pay for before they come
 	manyCalls      = 8                      // calls that are read at once of a connection, after which the calls of others go first
 	littleRead     = 1 << 10                // bytes that are read at once of a connection of which many calls come, half of controlBurst, or manyRefused
 	mostRead       = 32 << 10               // bytes that are read at once of any

@@ -9,11 +9,11 @@ import (
 )
 
 // controlPace slows a connection down whose client costs the node time and asks for nothing: by resets of its own calls (CVE-2023-44487), settings, pings and the
-// like, by calls that are refused, and by messages that are packed to be unpacked. All of that is counted in frames. Each call that the node has answered pays for one,
+// like, by calls that are refused, and by messages that are packed to be unpacked. All of that is counted in frames. Each frame of an answer pays for one,
 // so that a client is not slowed down that asks a lot and gives up some of it. It is for the goroutine that reads from the connection.
 type controlPace struct {
 	late  *atomic.Int64 // connections of the node that wait
-	paid  int           // frames that answered calls have paid for, and that have not come; maxPaid at most
+	paid  int           // frames that answers have paid for, and that have not come; maxPaid at most
 	due   time.Time     // when as many frames were due as have come; in the past if fewer have come
 	since time.Time     // when it was late first since fewer had come than might; zero if it was not
 }
@@ -28,7 +28,7 @@ func isControl(kind http2.FrameType) bool {
 	}
 }
 
-// wait waits until that number of further frames is due, for maxControlWait at most. It is below 0 if more calls were answered than there were frames. It is
+// wait waits until that number of further frames is due, for maxControlWait at most. It is below 0 if more was answered. It is
 // false if the connection has been late for so long, on average, that its client does better with another one: on this one, all that it asks may be answered too late.
 func (p *controlPace) wait(frames int) (goesOn bool) {
 	if frames <= p.paid {

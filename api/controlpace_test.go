@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -11,9 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/net/http2"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// A connection may be controlled often for a moment, and then 1000 times a second beyond one for each call that is answered. If others are late, too, it
+// A connection may be controlled often for a moment, and then 1000 times a second beyond one for each frame of an answer. If others are late, too, it
 // may be so less often. If it is late for long, it is closed.
 func TestControlIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -178,11 +181,11 @@ func TestManyCallsAreReadInTurns(t *testing.T) {
 	}
 }
 
-// A call that is refused as too many are under way counts as control, however its reset is cut. Other resets by the node do not. Each answer pays for one frame.
+// A call that is refused as too many are under way counts as control, however its reset is cut. Other resets by the node do not. Each frame of an answer pays for one.
 func TestRefusedCallsAreCounted(t *testing.T) {
 	for _, size := range []int{1, 2, 5, 1 << 10} { // of what is written at once
 		u, out := newUnfinished(newUnfinishedBudget(prometheus.NewRegistry()), func() {}), newH2("")
-		mustWrite(t, out.WriteSettings(), out.WriteRSTStream(1, http2.ErrCodeNo), out.WriteRSTStream(3, http2.ErrCodeRefusedStream), out.WriteData(5, false, []byte{0, 0, 0, 7}),
+		mustWrite(t, out.WriteSettings(), out.WriteRSTStream(1, http2.ErrCodeNo), out.WriteRSTStream(3, http2.ErrCodeRefusedStream), out.WritePing(true, [8]byte{0, 0, 0, 7}),
 			out.WriteRSTStream(5, http2.ErrCodeCancel), out.WriteRSTStream(7, http2.ErrCodeRefusedStream))
 		for part := range slices.Chunk(out.take(), size) {
 			u.sent(part)
@@ -195,10 +198,34 @@ func TestRefusedCallsAreCounted(t *testing.T) {
 		for part := range slices.Chunk(out.take(), size) {
 			u.sent(part)
 		}
-		if got := u.charged.Load(); got != 1 {
-			t.Errorf("%d at once: %d frames are charged once a call was answered, want 1", size, got)
+		if got := u.charged.Load(); got != 0 {
+			t.Errorf("%d at once: %d frames are charged once a call was answered, want none", size, got)
 		}
 		u.close()
+	}
+}
+
+// A client of gRPC asks by a ping how long messages take whenever one has come, unless it has asked already: none of these pings make its connection late.
+func TestPingsForMessagesAreNotPaced(t *testing.T) {
+	f := newFixture(t, checkRules)
+	stream, err := weirv1.NewRateLimiterClient(f.dial(t)).StreamRateLimits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range controlBurst * 3 / 2 {
+		if err := stream.Send(&weirv1.StreamRateLimitsRequest{Requests: []*weirv1.RateLimitRequest{request("user=alice")}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.unread.mu.Lock()
+	conns := slices.Collect(maps.Keys(f.unread.conns))
+	f.unread.mu.Unlock()
+	f.grpc.Stop() // nothing is read any more
+	if len(conns) != 1 || conns[0].pace.isLate() {
+		t.Errorf("of %d connections one is late", len(conns))
 	}
 }
 

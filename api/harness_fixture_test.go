@@ -118,7 +118,9 @@ func (f *fixture) dial(t testing.TB, options ...grpc.DialOption) *grpc.ClientCon
 func (f *fixture) serve(t testing.TB) *inmemory.Listener {
 	t.Helper()
 	listener := inmemory.NewListener()
-	server := grpc.NewServer(append(ServerOptions(), grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.UnaryInterceptor(f.intercept), f.Limiter.InTapHandle(f.tap))...)
+	// A node has windows of fixed sizes, too: so gRPC sends no pings to size them.
+	windows := []grpc.ServerOption{grpc.StaticStreamWindowSize(StreamWindow), grpc.StaticConnWindowSize(1 << 20)}
+	server := grpc.NewServer(append(append(ServerOptions(), windows...), grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.UnaryInterceptor(f.intercept), f.Limiter.InTapHandle(f.tap))...)
 	f.grpc = server
 	Register(server, f.Limiter, f.config, f.status, f.access)
 	done := make(chan error)

@@ -129,7 +129,7 @@ type unfinished struct {
 	code    uint32    // of the RST_STREAM frame that is being sent
 	over    []uint32  // streams that the node has ended in what is being sent
 
-	// charged is the work that calls have cost and that the node has not done for an answer, in frames, below 0 if more calls were answered. It is of since the last look.
+	// charged is the work that calls have cost and that the node has not done for an answer, in frames, below 0 if it has answered more. It is of since the last look.
 	charged atomic.Int64
 
 	some atomic.Bool // whether open is above 0
@@ -582,6 +582,7 @@ func (u *unfinished) sent(b []byte) {
 		case kind == http2.FrameRSTStream:
 			u.over = append(u.over, u.out.stream())
 		case kind == http2.FrameData:
+			answered++ // a client may ping as often as it reads, and on a stream that is all
 			u.answered(u.out.stream())
 		}
 	}
