@@ -137,6 +137,7 @@ type unfinished struct {
 	mu      sync.Mutex
 	streams map[uint32]*arriving    // guarded by mu; those that have begun, and that the node has not ended; whole if the client has, nil if little has arrived
 	open    int                     // guarded by mu; streams that are not whole
+	peak    int                     // guarded by mu; the most streams since they were made
 	counted struct{ all, open int } // guarded by mu; streams when they were counted last
 	held    int64                   // guarded by mu
 	since   time.Time               // guarded by mu; when held was 0 last
@@ -150,6 +151,9 @@ type arriving struct {
 	length      int64 // bytes of these whole messages, as they were sent
 	block       int64 // bytes of the header fields that began the stream, if they are many
 }
+
+// manyStreams is from which number on streams take much memory, 20 bytes each, once they have ended.
+const manyStreams = 256
 
 // whole stands for a stream that its client has ended.
 var whole = new(arriving)
@@ -462,11 +466,11 @@ func (u *unfinished) ended(stream uint32) {
 func (u *unfinished) addFields(stream uint32, block int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.closed {
-		return
-	}
 	s := u.streams[stream]
-	if s == nil {
+	switch {
+	case u.closed || s == whole: // a client that begins a stream again has broken the protocol
+		return
+	case s == nil:
 		s = u.arrives(stream)
 	}
 	before := s.fields()
@@ -516,6 +520,9 @@ func (u *unfinished) count() {
 	u.budget.open.change(u.counted.open, u.open)
 	u.counted.all, u.counted.open = len(u.streams), u.open
 	u.some.Store(u.open > 0)
+	if u.peak = max(u.peak, len(u.streams)); len(u.streams) == 0 && u.peak > manyStreams && !u.closed {
+		u.streams, u.peak = make(map[uint32]*arriving), 0 // a map does not shrink
+	}
 }
 
 // countEnded has streams not count any more that the node has ended.

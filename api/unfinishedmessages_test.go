@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -213,6 +214,60 @@ func TestUnfinishedMessagesAreCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A connection whose client begins a stream again that it has ended is over, and what is kept of others stays as it was.
+func TestStreamThatBeginsAgainIsNotCounted(t *testing.T) {
+	budget := newUnfinishedBudget(prometheus.NewRegistry())
+	u, in := newUnfinished(budget, func() {}), newH2(http2.ClientPreface)
+	mustWrite(t, in.headers(true, 9))
+	if !u.received(in.take()) {
+		t.Fatal("the connection must not end")
+	}
+	mustWrite(t, in.headers(false, 1000))
+	if u.received(in.take()) {
+		t.Error("the connection goes on")
+	}
+	if *whole != (arriving{}) || budget.used.Load() != 0 {
+		t.Errorf("%d bytes are held, and %+v stands for streams that have ended", budget.used.Load(), *whole)
+	}
+}
+
+// A connection keeps nothing of many calls that have ended.
+func TestEndedCallsLeaveNothing(t *testing.T) {
+	const conns, calls = 100, 4096
+	in, out := newH2(http2.ClientPreface), newH2("")
+	for i := range uint32(calls) {
+		mustWrite(t, in.begin(2*i+1), out.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 9), EndHeaders: true, EndStream: true}))
+	}
+	received, sent := in.take(), out.take()
+	budget := newUnfinishedBudget(prometheus.NewRegistry())
+	var us []*unfinished
+	before := heap()
+	for range conns {
+		u := newUnfinished(budget, func() {})
+		for part := range slices.Chunk(received, littleRead) {
+			u.received(part)
+		}
+		for part := range slices.Chunk(sent, littleRead) {
+			u.sent(part)
+		}
+		us = append(us, u)
+	}
+	if each := (heap() - before) / conns; each > 5<<10 {
+		t.Errorf("each connection keeps %d bytes", each)
+	}
+	for _, u := range us {
+		u.close()
+	}
+}
+
+// heap returns the bytes of memory in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // However frames are cut and mixed, what is counted is at least what a reader keeps that has every frame, and nothing once all streams have ended.
