@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +25,16 @@ var (
 	seeds = flag.Int("seeds", 0, "play so many new ones")
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
 	old   = flag.Bool("known", true, "play those that have ever failed, in addition to new ones")
+
+	// Of 1000 seeds one has an undecided check, from a known defect: in the first 100
+	// ms after an owner is stalled it stands behind others that wait for that; or three things happen at
+	// once. As goroutines do not run in an order that the seed determines, it is not known in advance
+	// which. What is granted too much fails a seed, always.
+	undecided = flag.Int64("undecided", 0, "fail only if more than this many seeds have an undecided check that a node should have decided")
 )
+
+// undecidedSeeds counts those of this run.
+var undecidedSeeds atomic.Int64
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/weirlimit/weir/test/sim.stay"))
@@ -93,8 +103,16 @@ func play(t *testing.T, seed uint64) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		t.Parallel()
 		r := run(t, Draw(seed), Hooks{})
-		for _, p := range slices.Concat(r.Broken, r.Exceeded, r.Undecided) {
+		for _, p := range slices.Concat(r.Broken, r.Exceeded) {
 			t.Error(p)
+		}
+		if len(r.Undecided) > 0 {
+			what := strings.Join(r.Undecided, "; ")
+			if n := undecidedSeeds.Add(1); n > *undecided {
+				t.Errorf("undecided, the %dth of at most %d: %s", n, *undecided, what)
+			} else {
+				fmt.Printf("undecided, the %dth of at most %d: seed %d: %s\n", n, *undecided, seed, what)
+			}
 		}
 		if t.Failed() {
 			t.Logf("%v\n%s", r.Plan, strings.Join(r.Stories, "\n"))
