@@ -8,7 +8,7 @@ type readTurns struct {
 	most int // bytes that are read next; 0 at first
 }
 
-// next returns the part of b that is to be read, after so many calls were in what was read last. After many, it lets the goroutines of these go first.
+// next returns the part of b to read into. If many calls were read last, their goroutines go first, and the part is small.
 func (r *readTurns) next(b []byte, calls int, late bool) []byte {
 	switch {
 	case calls > manyCalls:

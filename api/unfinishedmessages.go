@@ -129,7 +129,7 @@ type unfinished struct {
 	code    uint32    // of the RST_STREAM frame that is being sent
 	over    []uint32  // streams that the node has ended in what is being sent
 
-	// charged is the work that calls have cost and that the node has not done for an answer, in frames, below 0 if it has answered more. It is of since the last look.
+	// charged is what calls have cost since the last look and no answer has paid for, in frames. It is below 0 if answers have paid for more.
 	charged atomic.Int64
 
 	some atomic.Bool // whether open is above 0

@@ -26,15 +26,7 @@ func TestViewIsLostWhileAllNodesAreStopped(t *testing.T) {
 		for _, apart := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
 			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				allowed := make(map[ring.Key]int)
-				c.start("a", "b", "c")
-				for _, id := range []string{"a", "b", "c"} {
-					c.settled()
-					c.take(allowed, restoredKeys, 2)
-					c.replicated()
-					c.saveAtEnd(id)
-					c.registry.expire(id)
-				}
-				c.registry.loseView(back)
+				c.stopOneByOne(allowed, back)
 				for _, id := range []string{"a", "b", "c"} {
 					c.start(id)
 					pass(apart)

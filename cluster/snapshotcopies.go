@@ -57,6 +57,9 @@ func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []
 // Expect says which lives were members when the snapshot was written that Restore lays down: they may have newer counters, and are waited for.
 func (c SnapshotCopies) Expect(members []Life) { c.node.Expect(members) }
 
+// maxExpected is how many members a node waits for at most: those of its view come first.
+const maxExpected = 1 << 16
+
 // Members returns the lives that are members as far as this node knows, which Expect takes. As long as copies are not newer than those of the snapshot that
 // Restore has laid down, they include the members of that time: if this node is stopped again before these are back, it has to wait for them still.
 func (c SnapshotCopies) Members() (lives []Life) {
@@ -64,7 +67,7 @@ func (c SnapshotCopies) Members() (lives []Life) {
 		lives = v.Lives()
 	}
 	for _, l := range c.node.Expected() {
-		if !slices.ContainsFunc(lives, func(m Life) bool { return m.ID == l.ID }) {
+		if len(lives) < maxExpected && !slices.ContainsFunc(lives, func(m Life) bool { return m.ID == l.ID }) {
 			lives = append(lives, l)
 		}
 	}

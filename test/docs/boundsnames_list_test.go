@@ -158,6 +158,7 @@ var boundsNotTold = map[string]string{
 	"api/internal/check.maxAPIs":            metrics,
 	"api/internal/jsonbody.maxEcho":         cut,
 	"api/internal/wire.maxQuoted":           cut,
+	"cluster.maxExpected":                   alias,
 	"client.maxConnections":                 goClient,
 	"client.maxFrame":                       inner,
 	"client.maxFrameChecks":                 inner,

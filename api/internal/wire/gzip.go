@@ -25,8 +25,8 @@ import (
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
 // bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
 // its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it, and is refused if
-// those that wait have waiting bytes. charge is called with the
-// context of a call whose message is longer than a client would send, and how many frames of HTTP/2 cost the node as much as this message.
+// those that wait have waiting bytes. charge is called for messages that cost more than clients send: with the context of the call, and how many frames of
+// HTTP/2 cost the node as much.
 func ServerOptions(most, room, waiting int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
 	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
