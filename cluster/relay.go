@@ -53,7 +53,8 @@ func (q *relaying) answer() (wait time.Duration) {
 	}
 	others := q.run != nil
 	if others {
-		patience, now := q.own.patience(), time.Now()
+		now := time.Now()
+		patience := q.patience(now)
 		q.due = now.Add(patience)
 		if q.any(func(how role, _ *shard.Group) bool { return how != asRelay }) { // else there is no other member to ask then
 			q.due = q.due.Add(-patience / 3)
@@ -74,6 +75,21 @@ func (q *relaying) answer() (wait time.Duration) {
 	}
 	q.decideFromCopies()
 	return q.wait
+}
+
+// patience is how long others' requests wait from now on. Those that have waited for this node already, behind others, wait for half of the time that their
+// askers still have, or all but what the answers need: a member that does not answer must not cost one frame after the other that time.
+func (q *relaying) patience(now time.Time) time.Duration {
+	patience := q.own.patience()
+	for i := range q.groups {
+		r := &q.run[i]
+		if r.how == asOwner || r.until.IsZero() || !redirected(&q.groups[i]) {
+			continue
+		}
+		left := max(0, r.until.Sub(now))
+		patience = min(patience, max(left/2, left-q.own.router.attempt/4))
+	}
+	return patience
 }
 
 // decideFromCopies decides what no other member has decided, where this node may.

@@ -310,3 +310,27 @@ func TestAtMostThreeLegs(t *testing.T) {
 		t.Errorf("at most %d legs were seen, want three", most)
 	}
 }
+
+// A standby that has waited for one check until the owner was late keeps none waiting until its asker gives it up, although the owner has said something
+// meanwhile, and may answer.
+func TestChecksBehindWaitingOnesAreAnswered(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		const others = 4
+		c.tell("c", "d") // which does not hear from it either
+		defer c.nodes[1].stall()()
+		time.Sleep(2*probeEvery - DefaultAttemptTimeout*6/5) // it answers a ping of the standby while the first check waits there
+		answers := make(chan shard.Group, others)
+		for i := range others {
+			go func() {
+				g, _ := c.nodes[0].ask(t.Context(), take(c.keyWith(1, 2, i), 10, 1))
+				answers <- g
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		for range others {
+			if g := <-answers; g.Takes[0].Source != shard.Provisional {
+				t.Errorf("%+v", g)
+			}
+		}
+	})
+}
