@@ -65,7 +65,7 @@ func (c *replicaClient) Post(ctx context.Context, to view.Life, posts []ownershi
 	}
 	c.heard(ctx, to, resp.GetView())
 	for _, a := range resp.GetAnswers() {
-		answers = append(answers, ownership.Posting{Refused: a.GetRefused(), Added: a.GetAdded(), Safe: a.GetSafe()})
+		answers = append(answers, ownership.Posting{Refused: a.GetRefused(), Added: a.GetAdded(), Safe: a.GetSafe(), Shared: a.GetShared()})
 	}
 	return answers, nil
 }

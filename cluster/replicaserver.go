@@ -64,7 +64,7 @@ func (s *replicaServer) Post(ctx context.Context, req *peerv1.PostRequest) (*pee
 	}
 	resp := &peerv1.PostResponse{View: s.number()}
 	for _, a := range s.node.Add(lifeOf(req.GetCaller()), posts) {
-		resp.Answers = append(resp.Answers, &peerv1.PostAnswer{Refused: a.Refused, Added: a.Added, Safe: a.Safe})
+		resp.Answers = append(resp.Answers, &peerv1.PostAnswer{Refused: a.Refused, Added: a.Added, Safe: a.Safe, Shared: a.Shared})
 	}
 	return resp, nil
 }

@@ -55,6 +55,8 @@ type Posting struct {
 	Refused bool
 	// Added is the number of the last delta that is in the owner's counters, Safe that of the last one that is in the standby's copy too.
 	Added, Safe uint64
+	// Shared says that the node does not decide, but may grant from its copy: they are in that until records of the owner are laid over it.
+	Shared bool
 }
 
 // Request asks a node for its copy of a partition: a predecessor for the final state, another node for the best copy that there is.

@@ -94,11 +94,19 @@ type mark struct {
 	last uint64
 }
 
+// of returns the last delta that a node is known to have, 0 for none.
+func (m mark) of(l view.Life) uint64 {
+	if m.at != l {
+		return 0
+	}
+	return m.last
+}
+
 // ownDeltas are a node's own deltas of one partition.
 type ownDeltas struct {
 	batches []Batch // from replica.Deltas.First on, or later; len <= maxHeardBatches, and what a snapshot had
 	added   uint64  // the last that the owner of the newest view is known to have
-	shared  mark    // the last that a standby of that view is known to have, apart from the owner
+	shared  mark    // the last that a node is known to have that does not decide, in its copy
 	busy    bool    // they are on their way to the owner
 	idle    time.Time
 }

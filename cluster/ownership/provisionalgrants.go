@@ -69,13 +69,11 @@ func (x *partition) owes(to view.Life, begins bool) (after uint64, ok bool) {
 	case r.State >= replica.Waiting:
 		return 0, false
 	case r.Claim.Owner == to:
-		return x.deltas.own.added, true
+		return max(x.deltas.own.added, x.deltas.own.shared.of(to)), true
 	case r.Claim.Standby != to || begins && x.node.Peers.Reaches(r.Claim.Owner):
 		return 0, false
-	case x.deltas.own.shared.at == to:
-		return x.deltas.own.shared.last, true
 	default:
-		return 0, true
+		return x.deltas.own.shared.of(to), true
 	}
 }
 
@@ -116,12 +114,13 @@ func (x *partition) posted(owner view.Life, a Posting) {
 	switch {
 	case a.Refused:
 		return
-	case x.replica.Claim.Standby == owner:
-		x.deltas.own.shared = mark{owner, a.Added}
+	case a.Shared, x.replica.Claim.Standby == owner: // it may be the owner, and not know that yet
+		x.deltas.own.shared = mark{owner, max(x.deltas.own.shared.of(owner), a.Added)}
 		return
 	case x.replica.Claim.Owner != owner:
 		return
 	}
+	x.deltas.own.shared = mark{} // it may have lost them when it was fed last, and is sent them again
 	x.deltas.own.added = max(x.deltas.own.added, a.Added)
 	x.step(replica.Event{Kind: replica.Answered, From: owner, Number: a.Safe}, nil)
 }
@@ -152,7 +151,7 @@ func (x *partition) add(from view.Life, batches []Batch) Posting {
 	if r.State == replica.Waiting { // they are added for as long as it grants from its copy
 		return Posting{Refused: true}
 	}
-	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.deltas.safe.Of(from)}
+	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.deltas.safe.Of(from), Shared: r.State != replica.Deciding}
 }
 
 // isValid reports whether the numbers of a post ascend by one, and all its grants are of its partition.

@@ -1989,7 +1989,10 @@ type PostAnswer struct {
 	// The number of the last one that the owner has.
 	Added uint64 `protobuf:"varint,2,opt,name=added,proto3" json:"added,omitempty"`
 	// The number of the last one that its standby has, too.
-	Safe          uint64 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`
+	Safe uint64 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`
+	// Whether the node is not the owner as far as it knows, but has a copy to grant from: it keeps them there, and loses them with the next records of the
+	// owner. Older nodes do not say so.
+	Shared        bool `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2043,6 +2046,13 @@ func (x *PostAnswer) GetSafe() uint64 {
 		return x.Safe
 	}
 	return 0
+}
+
+func (x *PostAnswer) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
 }
 
 // HearRequest asks for deltas.
@@ -2557,12 +2567,13 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x06grants\x18\x02 \x01(\fR\x06grants\"V\n" +
 	"\fPostResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x122\n" +
-	"\aanswers\x18\x02 \x03(\v2\x18.weir.peer.v1.PostAnswerR\aanswers\"P\n" +
+	"\aanswers\x18\x02 \x03(\v2\x18.weir.peer.v1.PostAnswerR\aanswers\"h\n" +
 	"\n" +
 	"PostAnswer\x12\x18\n" +
 	"\arefused\x18\x01 \x01(\bR\arefused\x12\x14\n" +
 	"\x05added\x18\x02 \x01(\x04R\x05added\x12\x12\n" +
-	"\x04safe\x18\x03 \x01(\x04R\x04safe\";\n" +
+	"\x04safe\x18\x03 \x01(\x04R\x04safe\x12\x16\n" +
+	"\x06shared\x18\x04 \x01(\bR\x06shared\";\n" +
 	"\vHearRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"W\n" +
 	"\fHearResponse\x12\x12\n" +
