@@ -74,10 +74,32 @@ func (s *Shard) Follow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.follows[f] = &backlog{wants: Wants{Brief: f == ToSuccessor, Urgent: f == ToStandby}}
-	x.noteFollowersLocked()
+	x.followLocked(f)
 	x.startOverLocked(f)
 	x.startLongsOverLocked(f)
+}
+
+// FollowChanges tracks changes of partition p from now on for follower f, which has all that there is.
+func (s *Shard) FollowChanges(p uint32, f Follower) {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.followLocked(f)
+	for from := uint64(0); ; { // marks of an earlier backlog may be left
+		to := s.visitLocked(x, from, func(e *slot) { e.share &^= 1 << f })
+		if from = to + 1; from == 0 {
+			break
+		}
+	}
+	for _, e := range x.long {
+		e.marks &^= 1 << f
+	}
+}
+
+// followLocked begins the backlog of follower f.
+func (p *partition) followLocked(f Follower) {
+	p.follows[f] = &backlog{wants: Wants{Brief: f == ToSuccessor, Urgent: f == ToStandby}}
+	p.noteFollowersLocked()
 }
 
 // Wants is what a follower is given apart from the rest.
