@@ -18,7 +18,10 @@ const maxDeltaMarks = 1 << 10
 func wireChanges(m *ownership.Changes) *peerv1.Changes {
 	w := &peerv1.Changes{
 		Partition: m.Partition, Session: m.Session, Index: m.Index, Version: wireVersion(m.Version), Records: m.Records,
-		Complete: m.Complete, Number: m.Number, FinalFor: m.FinalFor,
+		Complete: m.Complete, Number: m.Number, FinalFor: m.FinalFor, ReadsBase: m.ReadsBase,
+	}
+	if m.Base != (replica.Version{}) {
+		w.Base = wireVersion(m.Base)
 	}
 	for _, k := range m.Acknowledged {
 		w.Acknowledged = append(w.Acknowledged, &peerv1.DeltaMark{Id: k.Life.ID, Incarnation: k.Life.Incarnation, Last: k.Last})
@@ -37,7 +40,7 @@ func versionOf(w *peerv1.CopyVersion) replica.Version {
 func changesOf(w *peerv1.Changes, partitions int) (*ownership.Changes, error) {
 	m := &ownership.Changes{
 		Partition: w.GetPartition(), Session: w.GetSession(), Index: w.GetIndex(), Version: versionOf(w.GetVersion()), Records: w.GetRecords(),
-		Complete: w.GetComplete(), Number: w.GetNumber(), FinalFor: w.GetFinalFor(),
+		Complete: w.GetComplete(), Number: w.GetNumber(), FinalFor: w.GetFinalFor(), Base: versionOf(w.GetBase()), ReadsBase: w.GetReadsBase(),
 	}
 	switch marks := w.GetAcknowledged(); {
 	case int(m.Partition) >= partitions:

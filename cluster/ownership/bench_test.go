@@ -69,7 +69,7 @@ func BenchmarkFeed(b *testing.B) {
 				b.Fatalf("decided by %v", g[0].Takes[0].Source)
 			}
 		}
-		for more := true; more; {
+		for more := true; more || c.copies.more; {
 			var changes []*Changes
 			if changes, more = c.pack(); !c.send(b.Context(), changes) {
 				b.Fatal("not sent")

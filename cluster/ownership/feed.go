@@ -17,8 +17,11 @@ const (
 	followers    = 2         // nodes that are fed one partition: the standby, and a learner
 	recordBytes  = 32 << 10  // of one message, about
 	messageBytes = 128 << 10 // of the messages of one call, about
-	feedRest     = 2         // times as long as a call took, before the next one of a copy that is long
+	copyBytes    = 32 << 10  // of these, of copies that are not complete
+	feedRest     = 2         // times as long as a call took, before the next one of what is more than a call has room for
+	copyRest     = 6         // times as long as a call took, before the next one with copies that are not complete
 	feedRestMost = 100 * time.Millisecond
+	copyRestMost = 25 * time.Millisecond // under full load: a standby must not lack a copy for long
 )
 
 // feed is how far a node is fed. The zero value is that of none. Its place in partition.feeds is its number as a follower of the shard.
@@ -38,8 +41,15 @@ type feed struct {
 	// later is until when nothing is sent: it could not be taken.
 	later time.Time
 	round uint64 // of unsent, as Observer counts
+	// base is the version of the copy that the node has already, of which it is sent the changes; or zero.
+	base replica.Version
 	// finalFor is the term of the owner for which this feed ends with the final state; else 0.
 	finalFor uint64
+}
+
+// isCopy reports whether the receiver has no complete copy yet, and no final state is due: then there is no hurry.
+func (d *feed) isCopy() bool {
+	return d.version == (replica.Version{}) && d.base == (replica.Version{}) && d.finalFor == 0
 }
 
 // sending is what a node sends others of one partition.
@@ -111,10 +121,15 @@ func (x *partition) tuneFeed(f shard.Follower) {
 	}
 }
 
-// beginFeed begins to feed a node, with everything. x.mu is held.
+// beginFeed begins to feed a node, with everything, unless it has given the final state just now. x.mu is held.
 func (x *partition) beginFeed(f shard.Follower, to view.Life) {
-	x.node.Shard.Follow(x.p, f)
 	x.out.feeds[f] = feed{to: to, session: x.node.session.Add(1)}
+	if x.in.given.isOf(f, to) {
+		x.out.feeds[f].base = x.in.given.version
+		x.in.given = given{}
+		return
+	}
+	x.node.Shard.Follow(x.p, f)
 }
 
 // endFeed ends what a node is fed. x.mu is held.
@@ -139,8 +154,8 @@ func (n *Node) Hurry(p uint32) {
 	}
 }
 
-// feed sends a peer all changes that it is to have, and returns how long to rest. It takes its time over long copies: checks are decided
-// meanwhile. A peer that cannot take a final state yet is soon sent it again.
+// feed sends a peer the changes that it is to have, and some of the copies that are not complete yet, and returns how long to rest. It takes its time
+// over these copies: checks are decided meanwhile, on as few processors. A peer that cannot take a final state yet is soon sent it again.
 func (c *peer) feed(ctx context.Context) (rest time.Duration) {
 	defer func() {
 		if c.retry {
@@ -157,10 +172,48 @@ func (c *peer) feed(ctx context.Context) (rest time.Duration) {
 		if !c.send(ctx, changes) {
 			return feedEvery
 		}
+		took := time.Since(began)
+		c.copies.rest(min(copyRest*took, copyRestMost))
 		if !more {
 			return hurryEvery
 		}
-		pause(ctx, min(feedRest*time.Since(began), feedRestMost))
+		pause(ctx, min(feedRest*took, feedRestMost))
+	}
+}
+
+// copyPace is how fast a peer is sent copies that are not complete. Its goroutine owns it.
+type copyPace struct {
+	due  *time.Timer // fires when more of them may be sent, if there are more
+	at   time.Time   // when that is
+	room int         // bytes of them that the call being packed still has room for
+	some bool        // the call has some
+	more bool        // there are more
+}
+
+// begin begins a call. Hurry says that no checks are decided meanwhile.
+func (c *copyPace) begin(hurry bool) {
+	c.room, c.some, c.more = copyBytes, false, false
+	switch {
+	case hurry:
+		c.room = messageBytes
+	case time.Now().Before(c.at):
+		c.room = 0
+	}
+}
+
+// add has the call carry a message of such a copy.
+func (c *copyPace) add(m *Changes) {
+	c.room -= len(m.Records)
+	c.some, c.more = true, c.more || !m.Complete
+}
+
+// rest has the next copies sent so long after a call that has ended just now.
+func (c *copyPace) rest(wait time.Duration) {
+	if c.some {
+		c.at = time.Now().Add(wait)
+	}
+	if c.more {
+		c.due.Reset(max(0, time.Until(c.at)))
 	}
 }
 
@@ -173,12 +226,15 @@ func pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more.
+// pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more than
+// copies that are not complete.
 func (c *peer) pack() (changes []*Changes, more bool) {
 	partitions, size := c.partitions(), 0
-	for i := range partitions { // another one is first each time
-		p := partitions[(i+int(c.turn))%len(partitions)]
-		if size >= messageBytes {
+	first, _ := slices.BinarySearch(partitions, c.turn)
+	c.copies.begin(c.node.isOver.Load())
+	for i := range partitions {
+		p := partitions[(first+i)%len(partitions)]
+		if size >= messageBytes { // it is the first one next time
 			c.turn = p
 			return changes, true
 		}
@@ -193,7 +249,8 @@ func (c *peer) pack() (changes []*Changes, more bool) {
 	return changes, more
 }
 
-// collect returns the next message about a partition for a peer, nil if there is none, and whether there is more. What has not arrived comes again.
+// collect returns the next message about a partition for a peer, nil if there is none, and whether there is more apart from copies that are not
+// complete. What has not arrived comes again.
 func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -202,9 +259,16 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		return nil, false
 	}
 	d := &x.out.feeds[f]
+	isCopy := d.isCopy()
 	switch {
 	case time.Now().Before(d.later):
 		return nil, false
+	case isCopy && c.copies.room <= 0:
+		c.copies.more = true
+		return nil, false
+	case d.unsent != nil && isCopy:
+		c.copies.add(d.unsent)
+		return d.unsent, false
 	case d.unsent != nil:
 		return d.unsent, true
 	}
@@ -230,7 +294,11 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	d.round = max(d.round, round)
 	d.unsent = &Changes{
 		Partition: x.p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
-		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor,
+		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor, Base: d.base, ReadsBase: d.finalFor > 0,
+	}
+	if isCopy {
+		c.copies.add(d.unsent)
+		return d.unsent, false
 	}
 	return d.unsent, more
 }

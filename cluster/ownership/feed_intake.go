@@ -11,6 +11,8 @@ import (
 type intake struct {
 	from           view.Life
 	session, index uint64 // of the last message
+	// partial says that records were laid over the copy that are not all of a later version.
+	partial bool
 }
 
 // Take takes changes that another node has sent. There is one receipt for each.
@@ -43,19 +45,24 @@ func (x *partition) take(from view.Life, m *Changes) Receipt {
 		return Taken // it was before, or a later one was
 	case m.Index != 1 && !(continues && m.Index == at.index+1):
 		return Again
+	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != x.replica.Version || at.partial):
+		return Again
 	}
 	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
 	if err := x.node.Shard.Apply(x.p, m.Records); err != nil {
 		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)
 		return Useless
 	}
-	if *at = (intake{from, m.Session, m.Index}); len(m.Records) > 0 {
+	*at = intake{from, m.Session, m.Index, !m.Complete && (at.partial || len(m.Records) > 0)}
+	if len(m.Records) > 0 {
 		x.replica = x.replica.Fed()
 	}
 	if !m.Complete {
 		return Taken
 	}
+	x.noteGiven(from, m)
 	x.takeCopy(from, m)
+	x.forgetGiven()
 	if m.Number > 0 && x.replica.Complete == m.Number {
 		return Fit
 	}

@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
 )
 
 // Nodes join and leave under load: each counter moves with its partition, and no token is granted twice or lost.
@@ -23,6 +25,8 @@ func TestJoinsAndLeavesAreExact(t *testing.T) {
 			w.leave(a)
 			w.awaitSettled()
 			close(stop)
+			w.wait(time.Second)
+			w.compareCopies()
 			over, under := w.finish(c)
 			t.Logf("seed %d: %d views, %s", seed, w.views, time.Since(a.started))
 			if over != 0 || under != 0 || c.undecided.Load() != 0 || c.provisional.Load() != 0 {
@@ -46,6 +50,41 @@ func TestFinalStatesAreGivenOnce(t *testing.T) {
 		t.Logf("%d views: %+v", w.views, w.finals)
 		if w.finals.taken < w.params.Partitions/2 || w.finals.useless > w.finals.taken/10 {
 			t.Errorf("final states: %+v", w.finals)
+		}
+	})
+}
+
+// A node that has given its final state, and is the standby then, is fed what changes from then on, and not all that it has given.
+func TestNewOwnersFeedTheFormerOnesChanges(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a := w.start("a", 1)
+		w.awaitSettled()
+		const counters = 5000
+		for key := worldKeys; key < counters; key++ {
+			w.check(worldKey(key))
+		}
+		stop := make(chan struct{})
+		c := w.load(stop)
+		b := w.start("b", 1)
+		w.awaitSettled()
+		close(stop)
+		moved := 0
+		for _, term := range b.Deciding() {
+			if term > 0 {
+				moved++
+			}
+		}
+		w.wait(time.Second)
+		w.compareCopies()
+		if a.Shard.Len() != counters || b.Shard.Len() != counters {
+			t.Errorf("%d and %d counters, want %d", a.Shard.Len(), b.Shard.Len(), counters)
+		}
+		const each = 64 // bytes of a counter at most, in records
+		if w.finals.followed != moved || w.finals.refused > 0 || w.fed["b"] > worldKeys*each*10 {
+			t.Errorf("%d partitions moved, %+v, and b has fed %d bytes", moved, w.finals, w.fed["b"])
+		}
+		if over, under := w.finish(c); over != 0 || under != 0 {
+			t.Errorf("%d tokens too many, %d too few", over, under)
 		}
 	})
 }
@@ -78,4 +117,49 @@ func (w *nodeWorld) setWish(l view.Life, s view.State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wishes[l] = s
+}
+
+// A feed of changes is taken by a copy of the version that they are changes of, and not by one over which a part of another feed was laid.
+func TestChangesAreOfOneVersion(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		key := worldKey(0)
+		p := key.Partition(uint32(w.params.Partitions))
+		owner, standby := a, b
+		if has, _ := a.Replica(p); has.State != replica.Deciding {
+			owner, standby = b, a
+		}
+		w.check(key)
+		w.wait(time.Second)
+		x, _ := standby.Replica(p)
+		w.kill(owner)
+		owner.Shard.Follow(p, shard.ToSuccessor)
+		records, _ := owner.Shard.Changes(p, shard.ToSuccessor, nil, 1<<16)
+		session := uint64(1 << 40)
+		take := func(base replica.Version, records []byte, complete bool) Receipt {
+			session++
+			later := replica.Version{Term: x.Version.Term, Sequence: x.Version.Sequence + 1}
+			m := &Changes{Partition: p, Session: session, Index: 1, Version: later, Base: base, Records: records, Complete: complete}
+			return standby.Take(owner.Self, []*Changes{m})[0]
+		}
+		other := replica.Version{Term: x.Version.Term, Sequence: x.Version.Sequence + 5}
+		for i, step := range []struct {
+			base     replica.Version
+			records  []byte
+			complete bool
+			want     Receipt
+		}{
+			{other, nil, true, Again},
+			{x.Version, nil, false, Taken},
+			{x.Version, records, false, Taken},
+			{x.Version, nil, true, Again}, // over what is a part only
+			{replica.Version{}, nil, true, Taken},
+			{x.Version, nil, true, Again}, // it is of a later version now
+		} {
+			if got := take(step.base, step.records, step.complete); got != step.want {
+				t.Errorf("step %d: receipt %v, want %v", i, got, step.want)
+			}
+		}
+	})
 }

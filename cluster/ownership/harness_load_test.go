@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -68,4 +69,35 @@ func (w *nodeWorld) finish(c *tally) (over, under int64) {
 		under += max(0, worldLimit.Limit-granted)
 	}
 	return over, under
+}
+
+// compareCopies fails the test if the standby of a key has another counter than the owner. Nothing is asked meanwhile.
+func (w *nodeWorld) compareCopies() {
+	w.t.Helper()
+	w.mu.Lock()
+	v := w.view
+	w.mu.Unlock()
+	compared := 0
+	for key := range worldKeys {
+		k := worldKey(key)
+		part := v.Partitions[k.Partition(uint32(w.params.Partitions))]
+		owner, standby := w.life(part.Owner.ID), w.life(part.Standby.ID)
+		if owner == nil || standby == nil {
+			continue
+		}
+		compared++
+		if has, want := standby.remaining(k), owner.remaining(k); has != want {
+			w.t.Errorf("key %d: %d tokens are left at %s, and %d at the standby %s\n%s", key, want, owner.Self.ID, has, standby.Self.ID, w.describe())
+		}
+	}
+	if len(w.living()) > 1 && compared == 0 {
+		w.t.Error("nothing was compared")
+	}
+}
+
+// remaining returns how many tokens of a key are left by the counter that a node has, owner or not.
+func (x *worldNodeRun) remaining(key ring.Key) int64 {
+	g := []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: worldLimit, Cost: 1}}}}
+	x.Shard.Decide(g)
+	return g[0].Takes[0].Decision.Remaining
 }

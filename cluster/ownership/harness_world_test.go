@@ -37,14 +37,15 @@ type nodeWorld struct {
 	cut    map[[2]string]bool          // ways on which nothing arrives, by ids; guarded by mu
 	wishes map[view.Life]view.State    // what the registry says of nodes; guarded by mu
 	began  time.Time
-	story  []string // guarded by mu
-	lost   float64  // how many messages are lost; guarded by mu
-	views  int      // how many were written; guarded by mu
-	finals finals   // guarded by mu
+	story  []string       // guarded by mu
+	lost   float64        // how many messages are lost; guarded by mu
+	views  int            // how many were written; guarded by mu
+	finals finals         // guarded by mu
+	fed    map[string]int // bytes of records, by the id of the sender; guarded by mu
 }
 
-// finals counts final states that have arrived.
-type finals struct{ taken, useless int }
+// finals counts final states that have arrived, and feeds of nodes that have given theirs.
+type finals struct{ taken, useless, followed, refused int }
 
 // worldNodeRun is a node that runs, or has run.
 type worldNodeRun struct {
@@ -66,7 +67,7 @@ func runWorld(t *testing.T, seed uint64, play func(w *nodeWorld)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &nodeWorld{
 			t: t, began: time.Now(), params: ring.Params{Partitions: 67, ReplicationFactor: 40, Load: 1.25}, ctx: ctx, random: rand.New(rand.NewPCG(seed, 1)),
-			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), wishes: make(map[view.Life]view.State),
+			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), wishes: make(map[view.Life]view.State), fed: make(map[string]int),
 		}
 		w.running.Go(w.write)
 		defer w.running.Wait()
@@ -319,15 +320,20 @@ func (x *worldNodeRun) Feed(ctx context.Context, to view.Life, changes []*Change
 		return nil, err
 	}
 	receipts := y.Take(x.Self, changes)
-	x.world.countFinals(changes, receipts)
+	x.world.countFeeds(x.Self.ID, changes, receipts)
 	return receipts, x.back(ctx, y)
 }
 
-func (w *nodeWorld) countFinals(changes []*Changes, receipts []Receipt) {
+func (w *nodeWorld) countFeeds(from string, changes []*Changes, receipts []Receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, m := range changes {
+		w.fed[from] += len(m.Records)
 		switch {
+		case m.Base != (replica.Version{}) && m.Index == 1 && receipts[i] == Again:
+			w.finals.refused++
+		case m.Base != (replica.Version{}) && m.Index == 1:
+			w.finals.followed++
 		case m.FinalFor == 0:
 		case receipts[i] == Useless:
 			w.finals.useless++

@@ -23,6 +23,10 @@ type Changes struct {
 	Number uint64
 	// FinalFor is the term of the owner whose predecessor the sender is: this feed ends with the final state. It is 0 in other feeds.
 	FinalFor uint64
+	// Base is the version of the copy that the receiver has, if this feed has only what has changed since. Else it is zero.
+	Base replica.Version
+	// ReadsBase says that the sender keeps the final state as a copy, and takes a feed with that as its Base.
+	ReadsBase bool
 }
 
 // Receipt says what has become of a message.

@@ -54,6 +54,7 @@ type partition struct {
 type receiving struct {
 	feed   intake  // of the node that has fed it last
 	search salvage // search.since is zero unless replica.State == Waiting
+	given  given   // zero except while a final state is taken over
 }
 
 // deltas are the grants from copies of one partition, as far as nodes do not have them yet.
@@ -199,6 +200,7 @@ func (x *partition) setGate(was replica.State) {
 	switch {
 	case r.State == replica.Deciding && (was != replica.Deciding || x.node.Shard.IsSealed(x.p)):
 		x.node.Observer.Opened(x.p)
+		x.in.feed.partial = false // what it has is what counts now
 		x.node.Shard.Unseal(x.p)
 		x.node.Shard.Withhold(x.p, true) // without the decision lease it decides nothing
 		return

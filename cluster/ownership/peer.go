@@ -35,9 +35,10 @@ type peer struct {
 	wasReached atomic.Bool        // it was reached once, when it mattered whether it is
 
 	// Owned by serve.
-	turn  uint32 // where pack goes on
-	retry bool   // a message is to be sent again soon
-	buf   []byte // for the records of one message
+	turn   uint32 // the partition with which pack begins
+	copies copyPace
+	retry  bool   // a message is to be sent again soon
+	buf    []byte // for the records of one message
 
 	mu  sync.Mutex
 	fed map[uint32]bool // the partitions of which it is fed something; guarded by mu
@@ -99,6 +100,8 @@ func (t *peerTable) peer(l view.Life) *peer { return (*t.byLife.Load())[l] }
 func (c *peer) serve(ctx context.Context) {
 	rest := time.NewTimer(hurryEvery)
 	defer rest.Stop()
+	c.copies.due = time.NewTimer(feedEvery)
+	defer c.copies.due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,6 +111,7 @@ func (c *peer) serve(ctx context.Context) {
 			c.ask(ctx)
 			c.askVersions(ctx)
 		case <-c.soon:
+		case <-c.copies.due.C:
 		}
 		rest.Reset(c.feed(ctx))
 		select {

@@ -80,8 +80,9 @@ func playRandom(w *nodeWorld, random *rand.Rand) {
 			w.t.Errorf("%v has %d deltas\n%s", x.Self, n, w.describe())
 		}
 	}
+	w.compareCopies()
 	over, under := w.finish(c)
-	w.t.Logf("%d views, %d provisional, %d undecided, %d tokens over, %d under", w.views, c.provisional.Load(), c.undecided.Load(), over, under)
+	w.t.Logf("%d views, %d provisional, %d undecided, %d tokens over, %d under, %+v", w.views, c.provisional.Load(), c.undecided.Load(), over, under, w.finals)
 }
 
 // life returns the life of a node that runs, nil if none does.

@@ -1489,7 +1489,11 @@ type Changes struct {
 	// The number of the sender's view if the copy is fit for a successor, else 0.
 	Number uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
 	// The term of the owner for which the feed ends with the final state, or the best copy; else 0.
-	FinalFor      uint64 `protobuf:"varint,9,opt,name=final_for,json=finalFor,proto3" json:"final_for,omitempty"`
+	FinalFor uint64 `protobuf:"varint,9,opt,name=final_for,json=finalFor,proto3" json:"final_for,omitempty"`
+	// The version of the copy that the receiver has, if the feed has only what has changed since. Else it is not set.
+	Base *CopyVersion `protobuf:"bytes,10,opt,name=base,proto3" json:"base,omitempty"`
+	// Whether the sender keeps the final state as a copy, and takes a feed with that as its base. Older nodes do not.
+	ReadsBase     bool `protobuf:"varint,11,opt,name=reads_base,json=readsBase,proto3" json:"reads_base,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1585,6 +1589,20 @@ func (x *Changes) GetFinalFor() uint64 {
 		return x.FinalFor
 	}
 	return 0
+}
+
+func (x *Changes) GetBase() *CopyVersion {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *Changes) GetReadsBase() bool {
+	if x != nil {
+		return x.ReadsBase
+	}
+	return false
 }
 
 // CopyVersion orders copies of a partition.
@@ -2534,7 +2552,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x01 \x01(\fR\x04view\"l\n" +
 	"\vFeedRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12/\n" +
-	"\achanges\x18\x02 \x03(\v2\x15.weir.peer.v1.ChangesR\achanges\"\xb4\x02\n" +
+	"\achanges\x18\x02 \x03(\v2\x15.weir.peer.v1.ChangesR\achanges\"\x82\x03\n" +
 	"\aChanges\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x18\n" +
 	"\asession\x18\x02 \x01(\x04R\asession\x12\x14\n" +
@@ -2544,7 +2562,11 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\arecords\x18\x06 \x01(\fR\arecords\x12\x1a\n" +
 	"\bcomplete\x18\a \x01(\bR\bcomplete\x12\x16\n" +
 	"\x06number\x18\b \x01(\x04R\x06number\x12\x1b\n" +
-	"\tfinal_for\x18\t \x01(\x04R\bfinalFor\"=\n" +
+	"\tfinal_for\x18\t \x01(\x04R\bfinalFor\x12-\n" +
+	"\x04base\x18\n" +
+	" \x01(\v2\x19.weir.peer.v1.CopyVersionR\x04base\x12\x1d\n" +
+	"\n" +
+	"reads_base\x18\v \x01(\bR\treadsBase\"=\n" +
 	"\vCopyVersion\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"Q\n" +
@@ -2687,42 +2709,43 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	19, // 14: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
 	20, // 15: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
 	21, // 16: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
-	0,  // 17: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
-	10, // 18: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 19: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
-	25, // 20: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
-	27, // 21: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
-	10, // 22: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 23: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
-	10, // 24: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
-	31, // 25: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
-	10, // 26: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
-	20, // 27: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
-	11, // 28: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	16, // 29: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 30: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	3,  // 31: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	1,  // 32: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
-	18, // 33: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
-	23, // 34: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
-	28, // 35: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
-	30, // 36: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
-	33, // 37: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
-	14, // 38: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	17, // 39: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	7,  // 40: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	4,  // 41: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	2,  // 42: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
-	22, // 43: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
-	26, // 44: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
-	29, // 45: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
-	32, // 46: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
-	34, // 47: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
-	38, // [38:48] is the sub-list for method output_type
-	28, // [28:38] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	20, // 17: weir.peer.v1.Changes.base:type_name -> weir.peer.v1.CopyVersion
+	0,  // 18: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
+	10, // 19: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 20: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
+	25, // 21: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
+	27, // 22: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
+	10, // 23: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 24: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
+	10, // 25: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
+	31, // 26: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
+	10, // 27: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
+	20, // 28: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
+	11, // 29: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	16, // 30: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 31: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	3,  // 32: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	1,  // 33: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	18, // 34: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
+	23, // 35: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
+	28, // 36: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
+	30, // 37: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
+	33, // 38: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
+	14, // 39: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	17, // 40: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	7,  // 41: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	4,  // 42: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	2,  // 43: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	22, // 44: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
+	26, // 45: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
+	29, // 46: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
+	32, // 47: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
+	34, // 48: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
