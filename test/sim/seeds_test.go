@@ -26,10 +26,8 @@ var (
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
 	old   = flag.Bool("known", true, "play those that have ever failed, in addition to new ones")
 
-	// Of the seeds that ever failed one has an undecided check now and then, from a known defect: in the first 100
-	// ms after an owner is stalled it stands behind others that wait for that; or three things happen at
-	// once. As goroutines do not run in an order that the seed determines, it is not known in advance
-	// which. What is granted too much fails a seed, always.
+	// Goroutines do not run in an order that the seed determines: a seed that has an undecided check may have none in a hundred other plays. What is
+	// granted too much fails a seed, always.
 	undecided = flag.Int64("undecided", 0, "fail only if more than this many seeds have an undecided check that a node should have decided")
 )
 
