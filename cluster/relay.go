@@ -33,6 +33,7 @@ type relaying struct {
 	as     role          // as what this node is asked by its own checks
 	asker  string        // the id of the node that asks, empty for this node's own checks
 	due    time.Time     // until when members are asked
+	brief  bool          // members are asked for so little time that one may be late and well
 	wait   time.Duration // before what Waits is asked again
 }
 
@@ -55,6 +56,7 @@ func (q *relaying) answer() (wait time.Duration) {
 	if others {
 		now := time.Now()
 		patience := q.patience(now)
+		q.brief = patience < q.own.patience()*3/4
 		q.due = now.Add(patience)
 		if q.any(func(how role, _ *shard.Group) bool { return how != asRelay }) { // else there is no other member to ask then
 			q.due = q.due.Add(-patience / 3)
@@ -167,7 +169,7 @@ func (q *relaying) relay(as role, by func(*routingTable, *shard.Group, role) int
 		return
 	}
 	q.wait = max(q.wait, s.exchange(q.ctx, q.due))
-	late := others && !time.Now().Before(q.due)
+	late := others && !q.brief && !time.Now().Before(q.due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		if !s.noteRelayed(to, g) && late && !(as == asOwner && to.saidSomethingSince(now)) {
 			to.spared.Store(instant + int64(probeEvery))

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -337,4 +338,29 @@ func TestChecksBehindWaitingOnesAreAnswered(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A standby asks an owner again soon that was late only because there was little time: for a caller in a hurry, or for checks that had waited behind others.
+func TestOwnersThatHadLittleTimeAreAskedAgain(t *testing.T) {
+	for _, test := range []struct{ needs, deadline time.Duration }{{3 * time.Millisecond, 10 * time.Millisecond}, {10 * time.Millisecond, time.Minute}} {
+		inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+			c.cut(c.nodes[0], c.nodes[1])
+			synctest.Wait()
+			c.nodes[1].perTake.Store(int64(test.needs))
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				ctx, cancel := context.WithTimeout(t.Context(), test.deadline)
+				defer cancel()
+				c.nodes[0].ask(ctx, take(c.keyWith(1, 2, 0), 10, 1))
+			}()
+			time.Sleep(time.Millisecond)
+			c.nodes[0].ask(t.Context(), take(c.keyWith(1, 2, 1), 10, 1))
+			<-ended
+			time.Sleep(DefaultAttemptTimeout)
+			if g, took := c.nodes[0].ask(t.Context(), take(c.keyWith(1, 2, 2), 10, 1)); g.Takes[0].Source != shard.Relayed || took != test.needs {
+				t.Errorf("the owner needs %v: %+v after %v", test.needs, g, took)
+			}
+		})
+	}
 }
