@@ -19,6 +19,7 @@ const (
 	messageBytes = 128 << 10 // of the messages of one call, about
 	copyBytes    = 32 << 10  // of these, of copies that are not complete
 	feedRest     = 2         // times as long as a call took, before the next one of what is more than a call has room for
+	copyTurn     = 64        // messages of one copy in a row, at least: others need not wait for one that changes faster than it is sent
 	copyRest     = 6         // times as long as a call took, before the next one with copies that are not complete
 	feedRestMost = 100 * time.Millisecond
 	copyRestMost = 25 * time.Millisecond // under full load: a standby must not lack a copy for long
@@ -188,6 +189,8 @@ type copyPace struct {
 	room int         // bytes of them that the call being packed still has room for
 	some bool        // the call has some
 	more bool        // there are more
+	of   uint32      // the partition of the last message of such a copy
+	row  uint64      // how many of that there were in a row
 }
 
 // begin begins a call. Hurry says that no checks are decided meanwhile.
@@ -205,6 +208,21 @@ func (c *copyPace) begin(hurry bool) {
 func (c *copyPace) add(m *Changes) {
 	c.room -= len(m.Records)
 	c.some, c.more = true, c.more || !m.Complete
+	if m.Partition != c.of {
+		c.of, c.row = m.Partition, 0
+	}
+	c.row++
+	if !m.Complete && c.row >= max(copyTurn, m.Index/2) { // longer each time: else a long one would begin again and again, of which much changes meanwhile
+		c.row = 0
+	}
+}
+
+// turn returns the partition with which the next call begins: that of the last message, unless that is complete, or others are to have their turn.
+func (c *copyPace) turn() uint32 {
+	if c.row == 0 {
+		return c.of + 1
+	}
+	return c.of
 }
 
 // rest has the next copies sent so long after a call that has ended just now.
@@ -231,6 +249,7 @@ func pause(ctx context.Context, wait time.Duration) {
 func (c *peer) pack() (changes []*Changes, more bool) {
 	partitions, size := c.partitions(), 0
 	first, _ := slices.BinarySearch(partitions, c.turn)
+	turn := c.turn
 	c.copies.begin(c.node.isOver.Load())
 	for i := range partitions {
 		p := partitions[(first+i)%len(partitions)]
@@ -238,14 +257,19 @@ func (c *peer) pack() (changes []*Changes, more bool) {
 			c.turn = p
 			return changes, true
 		}
+		had := c.copies.room
 		m, again := c.node.parts[p].collect(c)
 		if m == nil {
 			continue
+		}
+		if had > 0 && c.copies.room <= 0 {
+			turn = c.copies.turn()
 		}
 		changes = append(changes, m)
 		size += len(m.Records)
 		more = more || again
 	}
+	c.turn = turn
 	return changes, more
 }
 
