@@ -11,8 +11,9 @@ import (
 type intake struct {
 	from           view.Life
 	session, index uint64 // of the last message
-	// partial says that records were laid over the copy that are not all of a later version.
-	partial bool
+	// partial says that records were laid over the copy that are not all of a later version, apart that grants of others were added to it that are not among
+	// those of its version, and may be in it until it is fed as a whole.
+	partial, apart bool
 }
 
 // Take takes changes that another node has sent. There is one receipt for each.
@@ -45,7 +46,7 @@ func (x *partition) take(from view.Life, m *Changes) Receipt {
 		return Taken // it was before, or a later one was
 	case m.Index != 1 && !(continues && m.Index == at.index+1):
 		return Again
-	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != x.replica.Version || at.partial):
+	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != x.replica.Version || at.partial || at.apart):
 		return Again
 	}
 	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
@@ -53,7 +54,8 @@ func (x *partition) take(from view.Life, m *Changes) Receipt {
 		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)
 		return Useless
 	}
-	*at = intake{from, m.Session, m.Index, !m.Complete && (at.partial || len(m.Records) > 0)}
+	isAnew := m.Index == 1 && m.Base == replica.Version{}
+	*at = intake{from, m.Session, m.Index, !m.Complete && (at.partial || len(m.Records) > 0), at.apart && !isAnew}
 	if len(m.Records) > 0 {
 		x.replica = x.replica.Fed()
 	}

@@ -22,11 +22,13 @@ const givenFollower = shard.ToStandby
 func (g *given) isOf(f shard.Follower, to view.Life) bool { return g.by == to && f == givenFollower }
 
 // noteGiven has the changes tracked that the standby lacks, once its final state is laid down and before anything else is counted. What this node
-// has granted itself from its copy, and its predecessor may lack, is not among them: such a standby is fed everything. x.mu is held.
+// has granted itself from its copy, or was told that others have, is not among them, and its predecessor may lack it: such a standby is fed everything.
+// x.mu is held.
 func (x *partition) noteGiven(from view.Life, m *Changes) {
 	c := &x.replica.Claim
 	isOnly := len(c.Predecessors) == 1 && slices.Contains(c.Predecessors, from)
-	if m.FinalFor == 0 || !m.ReadsBase || !isOnly || c.Standby != from || x.out.feeds[givenFollower].to != (view.Life{}) || len(x.deltas.own.batches) > 0 {
+	hasMore := x.in.feed.apart || len(x.deltas.own.batches) > 0
+	if m.FinalFor == 0 || !m.ReadsBase || !isOnly || c.Standby != from || x.out.feeds[givenFollower].to != (view.Life{}) || hasMore {
 		return
 	}
 	x.in.given = given{from, m.Version}

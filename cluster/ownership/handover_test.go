@@ -163,3 +163,38 @@ func TestChangesAreOfOneVersion(t *testing.T) {
 		}
 	})
 }
+
+// A former standby has told the present one what it has granted, and ends before it tells the owner. Once the standby is the owner, the former one has that too.
+func TestFormerOwnersAreFedWhatOthersHaveShared(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		key, p := worldKey(0), uint32(0)
+		for n := 0; n == 0 || a.View().Partitions[p].Owner != a.Self; n++ {
+			key = worldKey(n)
+			p = key.Partition(uint32(w.params.Partitions))
+		}
+		w.check(key)
+		w.wait(time.Second)
+		former := w.newNode("d", 1)
+		former.Shard.Withhold(p, false)
+		const granted = 9
+		for range granted {
+			former.decide(key, true)
+		}
+		w.setWish(a.Self, view.Leaving)
+		w.separate("a", "b", true) // so that it is about to leave for a while, and then gives what has changed
+		w.wait(time.Second)
+		answer := b.Add(former.Self, []Post{{Partition: p, Batches: []Batch{{1, former.Shard.TakeGrants(p, 1)}}}})[0]
+		w.separate("a", "b", false)
+		w.await(func(part view.Partition) bool { return part.Owner == b.Self }, a, int(p))
+		w.wait(time.Second)
+		most := worldLimit.Limit - granted - 1
+		if has, left := a.remaining(key), b.remaining(key); answer.Added != 1 || left > most || has != left {
+			t.Errorf("%+v: %d tokens are left at the owner, and %d at the standby, want %d at most", answer, left, has, most)
+		}
+		if w.finals.followed == 0 || w.finals.refused > 0 {
+			t.Errorf("%+v", w.finals)
+		}
+	})
+}

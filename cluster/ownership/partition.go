@@ -177,6 +177,7 @@ func (x *partition) act(a *replica.Action, added []Batch) {
 					x.node.Shard.AddGrants(b.Grants)
 				} else {
 					x.node.Shard.AddGrantsToCopy(x.p, b.Grants)
+					x.in.feed.apart = true
 				}
 				x.node.Observer.Added(len(b.Grants))
 			}
@@ -200,7 +201,7 @@ func (x *partition) setGate(was replica.State) {
 	switch {
 	case r.State == replica.Deciding && (was != replica.Deciding || x.node.Shard.IsSealed(x.p)):
 		x.node.Observer.Opened(x.p)
-		x.in.feed.partial = false // what it has is what counts now
+		x.in.feed.partial, x.in.feed.apart = false, false // what it has is what counts now
 		x.node.Shard.Unseal(x.p)
 		x.node.Shard.Withhold(x.p, true) // without the decision lease it decides nothing
 		return
