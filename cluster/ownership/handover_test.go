@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -197,4 +198,51 @@ func TestFormerOwnersAreFedWhatOthersHaveShared(t *testing.T) {
 			t.Errorf("%+v", w.finals)
 		}
 	})
+}
+
+// A new owner goes on from a final state only if the one that has given it has all that it has itself.
+func TestOwnersGoOnFromWhatBothHave(t *testing.T) {
+	for name, change := range map[string]func(x *partition, from view.Life, m *Changes){
+		"":                func(*partition, view.Life, *Changes) {},
+		"another standby": func(x *partition, _ view.Life, _ *Changes) { x.replica.Claim.Standby = x.node.Self },
+		"two predecessors": func(x *partition, _ view.Life, _ *Changes) {
+			x.replica.Claim.Predecessors = append(x.replica.Claim.Predecessors, x.node.Self)
+		},
+		"no predecessor":    func(x *partition, _ view.Life, _ *Changes) { x.replica.Claim.Predecessors = []view.Life{x.node.Self} },
+		"an older node":     func(_ *partition, _ view.Life, m *Changes) { m.ReadsBase = false },
+		"no final state":    func(_ *partition, _ view.Life, m *Changes) { m.FinalFor = 0 },
+		"deltas of its own": func(x *partition, _ view.Life, _ *Changes) { x.deltas.own.batches = []Batch{{Number: 1}} },
+		"grants that are no delta yet": func(x *partition, _ view.Life, _ *Changes) {
+			x.node.Shard.Withhold(x.p, false)
+			x.node.Shard.Decide([]shard.Group{{Provisional: true, Takes: []shard.Take{{Key: keyOf(x), Limit: worldLimit, Cost: 1}}}})
+		},
+		"grants of others":       func(x *partition, _ view.Life, _ *Changes) { x.in.feed.apart = true },
+		"a feed of another node": func(x *partition, from view.Life, _ *Changes) { x.out.feeds[givenFollower].to = from },
+	} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				x, from := &w.newNode("b", 1).parts[5], view.Life{ID: "a", Incarnation: 1}
+				x.replica.Claim.Standby, x.replica.Claim.Predecessors = from, []view.Life{from}
+				m := &Changes{Partition: x.p, FinalFor: 7, ReadsBase: true, Complete: true, Version: replica.Version{Term: 3, Sequence: 4}}
+				change(x, from, m)
+				x.noteGiven(from, m)
+				want := given{}
+				if name == "" {
+					want = given{from, m.Version}
+				}
+				if x.in.given != want || x.node.Shard.IsFollowing(x.p, givenFollower) != (name == "") {
+					t.Errorf("%+v, tracked: %v", x.in.given, x.node.Shard.IsFollowing(x.p, givenFollower))
+				}
+			})
+		})
+	}
+}
+
+// keyOf returns a key of a partition.
+func keyOf(x *partition) (k ring.Key) {
+	for n := 0; ; n++ {
+		if k = worldKey(n); k.Partition(uint32(x.node.Partitions)) == x.p {
+			return k
+		}
+	}
 }
