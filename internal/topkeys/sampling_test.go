@@ -31,18 +31,15 @@ func TestSampledCounts(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		l := r.List(Query{Window: Minute})
-		within := 0
+		squares := 0.0 // of deviations, in standard errors
 		for i, k := range l.Keys[:20] {
 			deviation := math.Abs(float64(exact[k.ID]) - float64(k.Least+k.Most)/2)
-			allowed := float64(k.Most-k.Least)/2 + 4*math.Sqrt(k.Variance)
-			if deviation <= allowed {
-				within++
-			} else {
-				t.Logf("key %d in place %d: %d, counted %d to %d, standard error %.0f", k.ID, i, exact[k.ID], k.Least, k.Most, math.Sqrt(k.Variance))
-			}
+			beyond := max(0, deviation-float64(k.Most-k.Least)/2) / math.Sqrt(k.Variance)
+			squares += beyond * beyond
+			t.Logf("key %d in place %d: %d, counted %d to %d, standard error %.0f", k.ID, i, exact[k.ID], k.Least, k.Most, math.Sqrt(k.Variance))
 		}
-		if within < 20 {
-			t.Errorf("%d of 20 keys are within four standard errors", within)
+		if squares > 80 { // chi-squared with 20 degrees of freedom: one of a hundred million runs
+			t.Errorf("the counts of 20 keys are off by %.1f, in squared standard errors", squares)
 		}
 		if top := l.Keys[0]; top.ID != 0 || math.Sqrt(top.Variance) > 0.03*float64(top.Least) {
 			t.Errorf("the first key is %+v", top)
