@@ -51,8 +51,11 @@ func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, n
 			case last < 0 || x.deltas.own.batches[last].Number <= after: // else what may have been lost on its way is sent again, as it was
 				x.takeGrants(maxBatches)
 			}
-			m := x.deltas.own.after(uint32(from), after, begins)
-			if m != nil && (len(m.Batches) > 0 || x.replica.Claim.Owner == owner) {
+			isOwner, added := x.replica.Claim.Owner == owner, uint64(0)
+			if isOwner {
+				added = x.deltas.own.added
+			}
+			if m := x.deltas.own.post(uint32(from), after, added, begins); m != nil && (len(m.Batches) > 0 || isOwner) {
 				x.deltas.own.busy = begins
 				posts = append(posts, *m)
 			}
@@ -77,15 +80,20 @@ func (x *partition) owes(to view.Life, begins bool) (after uint64, ok bool) {
 	}
 }
 
-// after returns a post of the deltas after one, or of all for an owner that hears its standbys; nil if there is nothing to post. Of deltas that the owner has and
-// that may be lost with it, the post is empty.
-func (d *ownDeltas) after(p uint32, last uint64, begins bool) *Post {
-	if len(d.batches) == 0 {
+// post returns what a node is to have, which has all deltas up to known, and for good if it is the owner all up to added; nil if there are none. If it has all, the
+// post is empty. Else it has all after added: what a node has that does not decide may be lost meanwhile, and a node that gets deltas takes them for all up to the
+// last. An owner that hears its standbys gets all in any case.
+func (d *ownDeltas) post(p uint32, known, added uint64, begins bool) *Post {
+	last := len(d.batches) - 1
+	if last < 0 {
 		return nil
 	}
 	m := &Post{Partition: p}
+	if begins && d.batches[last].Number <= known {
+		return m
+	}
 	for _, b := range d.batches {
-		if b.Number > last || !begins {
+		if b.Number > added || !begins {
 			m.Batches = append(m.Batches, b)
 		}
 	}

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -122,4 +123,42 @@ func (w *nodeWorld) await(f func(view.Partition) bool, x *worldNodeRun, p int) {
 		w.wait(time.Millisecond)
 	}
 	w.t.Fatalf("after 10 s: %+v\n%s", x.View().Partitions[p], w.describe())
+}
+
+// What a node has that does not decide may be lost when that is fed: once there are later deltas it is sent the earlier ones with them. An owner takes what it
+// is sent for all up to the last.
+func TestPostsHaveNoGaps(t *testing.T) {
+	d := view.Life{ID: "d", Incarnation: 1}
+	for name, test := range map[string]struct {
+		owner, standby view.Life
+		added          uint64
+		batches        []Batch
+		posted         bool
+		want           []uint64
+	}{
+		"an owner, nothing new":  {d, view.Life{}, 0, []Batch{{Number: 3}}, true, nil}, // is asked whether it decides now
+		"an owner, and more":     {d, view.Life{}, 0, []Batch{{Number: 3}, {Number: 4}}, true, []uint64{3, 4}},
+		"an owner that has some": {d, view.Life{}, 3, []Batch{{Number: 3}, {Number: 4}}, true, []uint64{4}},
+		"a standby, nothing new": {view.Life{ID: "e"}, d, 3, []Batch{{Number: 3}}, false, nil},
+		"a standby, and more":    {view.Life{ID: "e"}, d, 3, []Batch{{Number: 3}, {Number: 4}}, true, []uint64{3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				n := w.newNode("c", 1)
+				x := &n.parts[5]
+				x.replica.Claim.Owner, x.replica.Claim.Standby = test.owner, test.standby
+				x.deltas.own.batches, x.deltas.own.shared, x.deltas.own.added = test.batches, mark{d, 3}, test.added
+				posts, _ := n.postsFor(d, 0, true)
+				var got []uint64
+				for _, m := range posts {
+					for _, b := range m.Batches {
+						got = append(got, b.Number)
+					}
+				}
+				if (len(posts) > 0) != test.posted || !slices.Equal(got, test.want) {
+					t.Errorf("%d posts of deltas %v, want %v: %v", len(posts), got, test.posted, test.want)
+				}
+			})
+		})
+	}
 }

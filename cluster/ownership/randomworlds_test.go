@@ -52,10 +52,10 @@ func playRandom(w *nodeWorld, random *rand.Rand) {
 		switch what := random.IntN(6); {
 		case x == nil:
 			begin(id)
-		case what == 0 && len(w.living()) > 1:
+		case what == 0 && w.staying() > 1:
 			w.note("%s dies", id)
 			w.kill(x)
-		case what == 1 && len(w.living()) > 2 && w.wish(x) == view.Ready:
+		case what == 1 && w.staying() > 2 && w.wish(x) == view.Ready:
 			w.note("%s leaves", id)
 			w.running.Go(func() {
 				w.leaveWithin(x, 4*time.Second)
@@ -83,6 +83,16 @@ func playRandom(w *nodeWorld, random *rand.Rand) {
 	w.compareCopies()
 	over, under := w.finish(c)
 	w.t.Logf("%d views, %d provisional, %d undecided, %d tokens over, %d under, %+v", w.views, c.provisional.Load(), c.undecided.Load(), over, under, w.finals)
+}
+
+// staying returns how many nodes run that do not leave.
+func (w *nodeWorld) staying() (n int) {
+	for _, x := range w.living() {
+		if w.wish(x) == view.Ready {
+			n++
+		}
+	}
+	return n
 }
 
 // life returns the life of a node that runs, nil if none does.
