@@ -18,9 +18,9 @@ const (
 	recordBytes  = 32 << 10  // of one message, about
 	messageBytes = 128 << 10 // of the messages of one call, about
 	copyBytes    = 32 << 10  // of these, of copies that are not complete
-	feedRest     = 2         // times as long as a call took, before the next one of what is more than a call has room for
+	feedRest     = 2         // times as long as nodes worked for a call, before the next one of what is more than a call has room for
 	copyTurn     = 64        // messages of one copy in a row, at least: others need not wait for one that changes faster than it is sent
-	copyRest     = 6         // times as long as a call took, before the next one with copies that are not complete
+	copyRest     = 6         // times as long, before the next one with copies that are not complete
 	feedRestMost = 100 * time.Millisecond
 	copyRestMost = 25 * time.Millisecond // under full load: a standby must not lack a copy for long
 )
@@ -169,16 +169,14 @@ func (c *peer) feed(ctx context.Context) (rest time.Duration) {
 		if len(changes) == 0 {
 			return hurryEvery
 		}
-		began := time.Now()
-		if !c.send(ctx, changes) {
+		if c.way == 0 && !c.send(ctx, nil) || !c.send(ctx, changes) {
 			return feedEvery
 		}
-		took := time.Since(began)
-		c.copies.rest(min(copyRest*took, copyRestMost))
+		c.copies.rest(min(copyRest*c.worked, copyRestMost))
 		if !more {
 			return hurryEvery
 		}
-		pause(ctx, min(feedRest*took, feedRestMost))
+		pause(ctx, min(feedRest*c.worked, feedRestMost))
 	}
 }
 
@@ -327,7 +325,8 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	return d.unsent, more
 }
 
-// send sends changes, and reports whether they were answered.
+// send sends changes, and reports whether they were answered. What a call takes beyond the least that one has taken, nodes have worked for it, or were
+// too busy to: so TCP Vegas tells queues from distance (Brakmo and Peterson, 1995: BaseRTT). The first call of a peer has no changes.
 func (c *peer) send(ctx context.Context, changes []*Changes) bool {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -336,6 +335,11 @@ func (c *peer) send(ctx context.Context, changes []*Changes) bool {
 	if err != nil || len(receipts) != len(changes) {
 		return false
 	}
+	took := time.Since(began)
+	if c.way == 0 || took < c.way {
+		c.way = took
+	}
+	c.worked = took - c.way
 	for i, m := range changes {
 		c.node.parts[m.Partition].sent(c, m, receipts[i], began)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -57,4 +58,40 @@ func TestACopyThatIsNeverCompleteDelaysNoOther(t *testing.T) {
 		}
 		close(stop)
 	})
+}
+
+// Copies are sent at a pace that leaves nodes time for checks. While a call is on its way, no node works, so copies do not rest for that.
+func TestCopiesDoNotRestForASlowLink(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		w.way = 10 * time.Millisecond
+		a := w.start("a", 1)
+		w.awaitSettled()
+		for n := range 60_000 {
+			a.decide(worldKey(n), false)
+		}
+		w.start("b", 1)
+		for w.bytesFed("a") == 0 {
+			w.wait(time.Millisecond)
+		}
+		began := time.Now()
+		for a.copiesUnderWay() > 0 {
+			w.wait(time.Millisecond)
+		}
+		took, calls := time.Since(began), w.bytesFed("a")/copyBytes
+		if each := took / time.Duration(calls); calls < 40 || each > 3*w.way {
+			t.Errorf("%d calls of %d bytes have taken %v each, with %v one way", calls, copyBytes, each, w.way)
+		}
+	})
+}
+
+// copiesUnderWay returns how many copies of other nodes are not complete.
+func (x *worldNodeRun) copiesUnderWay() (n int) {
+	for part := range x.parts.each {
+		for f := range part.out.feeds {
+			if d := &part.out.feeds[f]; d.to != (view.Life{}) && d.isCopy() {
+				n++
+			}
+		}
+	}
+	return n
 }

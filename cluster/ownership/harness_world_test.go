@@ -22,11 +22,12 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// nodeWorld is a cluster of nodes in one bubble, with real counters and a register in place of etcd. Messages take 100 to 600 µs. A writer
+// nodeWorld is a cluster of nodes in one bubble, with real counters and a register in place of etcd. Messages take 100 to 600 µs and the way. A writer
 // writes views as view.Next wants them, from what the nodes report that it reaches.
 type nodeWorld struct {
 	t       *testing.T
 	params  ring.Params
+	way     time.Duration // that each message takes longer
 	ctx     context.Context
 	running sync.WaitGroup
 
@@ -291,7 +292,7 @@ func (x *worldNodeRun) live(ctx context.Context) {
 // pass has a message arrive, or returns why it does not.
 func (x *worldNodeRun) pass(ctx context.Context, to view.Life) (*worldNodeRun, error) {
 	w := x.world
-	over := time.NewTimer(time.Duration(100+w.chance()*500) * time.Microsecond)
+	over := time.NewTimer(w.way + time.Duration(100+w.chance()*500)*time.Microsecond)
 	defer over.Stop()
 	select {
 	case <-ctx.Done():
@@ -341,6 +342,13 @@ func (w *nodeWorld) countFeeds(from string, changes []*Changes, receipts []Recei
 			w.finals.taken++
 		}
 	}
+}
+
+// bytesFed returns how many bytes of records a node has fed others.
+func (w *nodeWorld) bytesFed(id string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fed[id]
 }
 
 func (x *worldNodeRun) Post(ctx context.Context, to view.Life, posts []Post) ([]Posting, error) {

@@ -37,8 +37,10 @@ type peer struct {
 	// Owned by serve.
 	turn   uint32 // the partition with which pack begins
 	copies copyPace
-	retry  bool   // a message is to be sent again soon
-	buf    []byte // for the records of one message
+	way    time.Duration // the least that a call has taken, 0 before the first one: about that of the way there and back
+	worked time.Duration // for the last call, by nodes
+	retry  bool          // a message is to be sent again soon
+	buf    []byte        // for the records of one message
 
 	mu  sync.Mutex
 	fed map[uint32]bool // the partitions of which it is fed something; guarded by mu
