@@ -85,7 +85,11 @@ func (s *Shard) FollowChanges(p uint32, f Follower) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.followLocked(f)
-	for from := uint64(0); ; { // marks of an earlier backlog may be left
+	if x.stale&(1<<f) == 0 {
+		return
+	}
+	x.stale &^= 1 << f
+	for from := uint64(0); ; {
 		to := s.visitLocked(x, from, func(e *slot) { e.share &^= 1 << f })
 		if from = to + 1; from == 0 {
 			break
@@ -98,6 +102,7 @@ func (s *Shard) FollowChanges(p uint32, f Follower) {
 
 // followLocked begins the backlog of follower f.
 func (p *partition) followLocked(f Follower) {
+	p.unfollowLocked(f)
 	p.follows[f] = &backlog{wants: Wants{Brief: f == ToSuccessor, Urgent: f == ToStandby}}
 	p.noteFollowersLocked()
 }
@@ -139,8 +144,16 @@ func (s *Shard) Unfollow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.follows[f] = nil
+	x.unfollowLocked(f)
 	x.noteFollowersLocked()
+}
+
+// unfollowLocked ends the backlog of follower f, if it has one. Marks of what is in that stay.
+func (p *partition) unfollowLocked(f Follower) {
+	if x := p.follows[f]; x != nil && x.left() {
+		p.stale |= 1 << f
+	}
+	p.follows[f] = nil
 }
 
 // IsFollowing reports whether f follows partition p.

@@ -89,7 +89,9 @@ func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 		}
 	})
 	setRange(b[head:], x.next, to, n)
-	x.passed(to)
+	if x.passed(to); !x.scanning {
+		p.stale &^= 1 << f
+	}
 	return b
 }
 

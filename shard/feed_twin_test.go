@@ -138,6 +138,17 @@ func TestFollowersOfExpiredCounters(t *testing.T) {
 	})
 }
 
+// Changes that a follower was not given before it ended are marked still when changes are tracked for it again.
+func TestFollowChangesAfterABacklog(t *testing.T) {
+	ask := followStep{what: 0, n: 99}
+	follow := followStep{what: 11}
+	synctest.Test(t, func(t *testing.T) {
+		if problem := checkFollowers(t, []followStep{ask, follow, ask, follow, ask}, 1, 1<<24); problem != "" {
+			t.Error(problem)
+		}
+	})
+}
+
 func followLimits() []algorithms.Limit {
 	short := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 10, Window: int64(100 * time.Millisecond)}
 	second := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(2 * time.Second)}

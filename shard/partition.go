@@ -26,6 +26,7 @@ type partition struct {
 	long    map[ring.Key]*longEntry // counters of long algorithms, nil before the first; guarded by mu
 	memory  *memory                 // what else is known of some counters, or nil; guarded by mu
 	sharing uint32                  // the last usage.expires of a counter that many share; guarded by mu
+	stale   uint8                   // followers of which counters may have marks that no backlog has, one bit each; guarded by mu
 	follows [followers]*backlog     // guarded by mu
 	copied  *copied                 // the state that only a copy has, or nil; guarded by mu
 }
