@@ -10,8 +10,11 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// farewellTimeout is how long a node that ends waits for members to hear its farewell.
-const farewellTimeout = 250 * time.Millisecond
+// Times of a node that ends.
+const (
+	postTimeout     = 250 * time.Millisecond // for others to have what it has granted from copies
+	farewellTimeout = 250 * time.Millisecond // for members to hear its farewell
+)
 
 // isLeaving reports whether this node is a member that leaves.
 func (o *Owners) isLeaving() bool {
@@ -38,8 +41,8 @@ func (o *Owners) EndConfirming() {
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 
-// SayFarewell ends that this node decides and confirms decision leases, for good, and says so to all members that it reaches. They
-// need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so that it grants nothing any
+// SayFarewell ends that this node decides and confirms decision leases, for good, and says so to all members that it reaches, once owners have what it has
+// granted from copies. They need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so that it grants nothing any
 // more. A node that no view names says nothing.
 func (o *Owners) SayFarewell() {
 	o.node.End()
@@ -50,6 +53,7 @@ func (o *Owners) SayFarewell() {
 	if !isNamed {
 		return
 	}
+	o.postAll()
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
 	reports, farewells := o.Reports().Append(nil), wireFarewells(append(slices.Clip(o.Farewells()), o.life()))
@@ -64,6 +68,12 @@ func (o *Owners) SayFarewell() {
 		})
 	}
 	calls.Wait()
+}
+
+func (o *Owners) postAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), postTimeout)
+	defer cancel()
+	o.node.PostAll(ctx)
 }
 
 // Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.

@@ -27,6 +27,43 @@ func (n *Node) Flush(ctx context.Context) {
 	}
 }
 
+// PostAll returns once the owners that this node reaches, or else the standbys, have what it has granted from its copies. It grants nothing any more, and is
+// about to end. It gives up when ctx ends.
+func (n *Node) PostAll(ctx context.Context) {
+	for !n.isPosted() && ctx.Err() == nil {
+		n.remind()
+		pause(ctx, flushEvery)
+	}
+}
+
+// isPosted reports whether the nodes that are to have what this one has granted from copies have it, as far as it reaches them.
+func (n *Node) isPosted() bool {
+	if !n.Shard.HasAnyGrants() && n.batches.Load() == 0 {
+		return true
+	}
+	for x := range n.parts.each {
+		if x.owesSomeone() {
+			return false
+		}
+	}
+	return true
+}
+
+// owesSomeone reports whether a node that is reached is to have deltas of a partition that it is not known to have. x.mu is held.
+func (x *partition) owesSomeone() bool {
+	for _, l := range []view.Life{x.replica.Claim.Owner, x.replica.Claim.Standby} {
+		after, owes := x.owes(l, true)
+		if !owes || x.node.peer(l) == nil || !x.node.Peers.Reaches(l) {
+			continue
+		}
+		batches := x.deltas.own.batches
+		if n := len(batches); n > 0 && batches[n-1].Number > after || x.node.Shard.HasGrants(x.p) {
+			return true
+		}
+	}
+	return false
+}
+
 // wantAll has the standby and the learner given short-lived counters too. x.mu is held.
 func (x *partition) wantAll() {
 	for f := range x.out.feeds {

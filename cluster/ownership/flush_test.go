@@ -26,3 +26,32 @@ func TestFlush(t *testing.T) {
 		}
 	})
 }
+
+// A standby that ends leaves what it has granted to the owner, also if that does not decide any more: without etcd, both are about to end.
+func TestPostAll(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		key := worldKey(0)
+		for n := 1; a.View().Partitions[key.Partition(uint32(w.params.Partitions))].Owner != a.Self; n++ {
+			key = worldKey(n)
+		}
+		w.wait(time.Second) // b is fed what it has handed over
+		for _, x := range w.living() {
+			w.separate(x.Self.ID, "etcd", true)
+		}
+		a.Flush(w.ctx)
+		const granted = 10
+		before := a.remaining(key)
+		for range granted {
+			if g := b.decide(key, true); !g.Allowed {
+				t.Fatalf("the standby: %+v", g)
+			}
+		}
+		b.PostAll(w.ctx)
+		w.kill(b)
+		if after := a.remaining(key); before-after != granted {
+			t.Errorf("the owner had %d tokens left and has %d, and the standby has granted %d", before, after, granted)
+		}
+	})
+}

@@ -150,7 +150,7 @@ func (x *partition) add(from view.Life, batches []Batch) Posting {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r := &x.replica
-	if !r.IsGrantable() && (r.State != replica.Deciding || !x.node.isValid()) {
+	if !r.IsGrantable() && r.State != replica.Deciding {
 		return Posting{Refused: true}
 	}
 	if last := len(batches) - 1; last >= 0 {
