@@ -86,6 +86,7 @@ type draft struct {
 	reports   Reports
 	down      []Life // lives of old that cannot have a partition: they are gone, have left or were restarted
 	left      []Life // those of them that have left
+	changes   bool   // next has partitions of its own
 	waives    bool   // members change although half has not adopted the last change
 	urgency   Urgency
 }
@@ -93,7 +94,7 @@ type draft struct {
 func newDraft(v *View, seen Seen, reports Reports) *draft {
 	next := *v
 	next.Number++
-	next.Members, next.Partitions = nil, slices.Clone(v.Partitions)
+	next.Members = nil
 	seen.Nodes = seen.afterFarewells(v)
 	return &draft{old: v, next: &next, seen: seen, reports: reports}
 }
@@ -131,9 +132,17 @@ func (w *draft) changePartition(p int, place Place) {
 		next, urgency = w.approach(p, part, place), Planned
 	}
 	if next.Owner != part.Owner || next.Standby != part.Standby {
-		w.next.Partitions[p] = next
+		w.change(p, next)
 		w.note(urgency)
 	}
+}
+
+// change changes a partition. The first one copies them: most drafts change none.
+func (w *draft) change(p int, to Partition) {
+	if !w.changes {
+		w.changes, w.next.Partitions = true, slices.Clone(w.old.Partitions)
+	}
+	w.next.Partitions[p] = to
 }
 
 // replaceOwner returns a partition whose owner is gone with another one, or as it is if there is no member that could be owner.

@@ -87,7 +87,7 @@ func (r Report) Following(v *View, plan Plan, decides, isComplete func(p int) bo
 type Reports []Report
 
 func (r Reports) find(l Life) (int, bool) {
-	return slices.BinarySearchFunc(r, l, func(a Report, l Life) int { return compareLives(a.Life, l) })
+	return findLife(r, func(a *Report) *Life { return &a.Life }, l)
 }
 
 func (r Reports) of(l Life) *Report {

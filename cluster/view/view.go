@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Life is one life of a node: a later incarnation of the same id is another one. The zero value is no node.
@@ -26,7 +27,10 @@ func (l Life) name() string {
 }
 
 func compareLives(a, b Life) int {
-	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Incarnation, b.Incarnation))
+	if order := strings.Compare(a.ID, b.ID); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.Incarnation, b.Incarnation)
 }
 
 // State is what a member is, or what a node was seen to be.
@@ -99,7 +103,25 @@ func (v *View) IsMember(l Life) bool {
 }
 
 func (v *View) index(l Life) (int, bool) {
-	return slices.BinarySearchFunc(v.Members, l, func(m Member, l Life) int { return compareLives(m.Life, l) })
+	return findLife(v.Members, func(m *Member) *Life { return &m.Life }, l)
+}
+
+// findLife returns where a life is in a list that is sorted by lives, or where it would be. It does what slices.BinarySearchFunc does, without copies of the
+// elements: it is called several times for each partition of each view.
+func findLife[E any](list []E, lifeOf func(*E) *Life, l Life) (i int, found bool) {
+	end := len(list)
+	for i < end {
+		middle := (i + end) / 2
+		switch order := compareLives(*lifeOf(&list[middle]), l); {
+		case order == 0:
+			return middle, true
+		case order < 0:
+			i = middle + 1
+		default:
+			end = middle
+		}
+	}
+	return i, false
 }
 
 // current returns the life of the member of that id, and whether there is one.
