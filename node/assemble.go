@@ -316,7 +316,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.GivenDenialLeas
 		Shard:        n.shard,
 		Router:       n.router,
 		DenialLeases: denialLeases,
-		Keep:         func(v *view.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
+		Keep:         n.state.KeepView,
 		State:        n.readiness,
 		Load:         n.loads.load,
 		Renewed:      func() time.Time { return n.registry.Status().Renewed },

@@ -27,6 +27,7 @@ const (
 	stateVersion = 1
 	maxState     = 16 << 20         // bytes
 	saveAgainIn  = 10 * time.Second // after a failure
+	saveViewIn   = 500 * time.Millisecond
 )
 
 // MaxRevoked is how many revoked tokens a node keeps: four times as many as a cluster has at most. They take at most 1 MiB on disk.
@@ -66,6 +67,7 @@ type State struct {
 
 	refused error         // why nothing can be kept; told by Run, since an etcd in this process will say the same before
 	changed chan struct{} // its slot is filled when there is something to write
+	viewed  chan struct{} // its slot is filled when there is a newer view to write, in saveViewIn: nodes have other things to do when it comes
 
 	mu    sync.Mutex
 	known Known // guarded by mu; what is to be on disk
@@ -85,7 +87,7 @@ type stateJSON struct {
 // Close. It fails if another process has the directory, or if counters for another node were imported
 // there. Without dir nothing is kept.
 func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) {
-	s := &State{dir: dir, cluster: clusterName, node: node, log: log, changed: make(chan struct{}, 1)}
+	s := &State{dir: dir, cluster: clusterName, node: node, log: log, changed: make(chan struct{}, 1), viewed: make(chan struct{}, 1)}
 	if dir == "" {
 		log.Warn("no data directory: this node cannot start while etcd is unreachable")
 		return s, nil
@@ -145,6 +147,17 @@ func (s *State) Keep(change func(*Known)) {
 	}
 }
 
+// KeepView changes the newest view that is known. It does not block.
+func (s *State) KeepView(v *view.View) {
+	s.mu.Lock()
+	s.known.View = v
+	s.mu.Unlock()
+	select {
+	case s.viewed <- struct{}{}:
+	default:
+	}
+}
+
 // Run writes what is kept until ctx ends, and once more then if need be.
 func (s *State) Run(ctx context.Context) {
 	if s.dir == "" {
@@ -155,21 +168,27 @@ func (s *State) Run(ctx context.Context) {
 	}
 	again := time.NewTimer(saveAgainIn)
 	defer again.Stop()
+	var due <-chan time.Time // when a view is to be written; nil if it is
 	for {
 		select {
 		case <-ctx.Done():
-			select {
-			case <-s.changed:
+			if due != nil || len(s.changed) > 0 || len(s.viewed) > 0 {
 				s.note(s.save())
-			default:
 			}
 			return
+		case <-s.viewed:
+			if due == nil {
+				due = time.After(saveViewIn)
+			}
+			continue
+		case <-due:
 		case <-s.changed:
 		case <-again.C:
 			if s.Err() == nil {
 				continue
 			}
 		}
+		due = nil
 		s.note(s.save())
 		again.Reset(saveAgainIn)
 	}

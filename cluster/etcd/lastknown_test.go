@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // params are those of a small cluster, as stored.
@@ -48,6 +51,51 @@ func keep(s *State, k *Known) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Run(ctx)
+}
+
+// A newer view is written a moment after it came, or at the end.
+func TestViewsAreWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s, _ := openState(t, dir)
+		keep(s, known(t))
+		first := known(t).View
+		written := func() uint64 {
+			stored, err := ReadStored(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stored.Known.View.Number
+		}
+		after := func(n uint64) *view.View {
+			later := *first
+			later.Number += n
+			return &later
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.Run(ctx)
+		}()
+		synctest.Wait() // until what was kept is written again
+		s.KeepView(after(1))
+		time.Sleep(saveViewIn - 1)
+		synctest.Wait()
+		if got := written(); got != first.Number {
+			t.Errorf("view %d is written at once", got)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if got := written(); got != first.Number+1 {
+			t.Errorf("view %d is written after %v, want %d", got, saveViewIn, first.Number+1)
+		}
+		s.KeepView(after(2))
+		cancel()
+		if <-ended; written() != first.Number+2 {
+			t.Errorf("view %d is written in the end, want %d", written(), first.Number+2)
+		}
+	})
 }
 
 func TestStateIsFoundAgain(t *testing.T) {
