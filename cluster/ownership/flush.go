@@ -38,7 +38,7 @@ func (n *Node) PostAll(ctx context.Context) {
 
 // isPosted reports whether the nodes that are to have what this one has granted from copies have it, as far as it reaches them.
 func (n *Node) isPosted() bool {
-	if !n.Shard.HasAnyGrants() && n.batches.Load() == 0 {
+	if !n.hasGranted() {
 		return true
 	}
 	for x := range n.parts.each {

@@ -244,8 +244,10 @@ func (x *partition) adopt(v *view.View, plan view.Plan) {
 		x.deltas.safe, x.deltas.own.added, x.out.final = nil, 0, Request{}
 	}
 	x.place = placeOf(v, plan, int(x.p))
-	if c := x.node.peer(claim.Standby); c != nil && (x.replica.Deltas.Count() > 0 || x.node.Shard.HasGrants(x.p)) {
-		fill(c.due) // it may lack them, if the owner has died
+	if x.replica.Deltas.Count() > 0 || x.node.Shard.HasGrants(x.p) {
+		if c := x.node.peer(claim.Standby); c != nil {
+			fill(c.due) // it may lack them, if the owner has died
+		}
 	}
 	had := x.replica.Version.Term > 0 && !x.in.search.restored
 	x.step(replica.Event{Kind: replica.Adopt, Claim: claim}, nil)

@@ -95,8 +95,13 @@ func (c *peer) leave() {
 	}
 }
 
-// peer returns the peer of a life, nil if the view does not name it.
-func (t *peerTable) peer(l view.Life) *peer { return (*t.byLife.Load())[l] }
+// peer returns the peer of a life, nil if the view does not name it, and for the zero value.
+func (t *peerTable) peer(l view.Life) *peer {
+	if l == (view.Life{}) { // as most partitions have it, of which others are the owner
+		return nil
+	}
+	return (*t.byLife.Load())[l]
+}
 
 // serve sends a peer what is due, until ctx ends.
 func (c *peer) serve(ctx context.Context) {

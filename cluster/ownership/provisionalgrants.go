@@ -13,7 +13,7 @@ const maxPosts = 64
 // post tells a peer what this node has granted in partitions that the peer owns, if it is reached. It tells the standby as well, if the owner is not: a former
 // standby may have granted just before another one was named.
 func (c *peer) post(ctx context.Context) {
-	if !c.node.Shard.HasAnyGrants() && c.node.batches.Load() == 0 || !c.node.Peers.Reaches(c.life) {
+	if !c.node.hasGranted() || !c.node.Peers.Reaches(c.life) {
 		return
 	}
 	for from := 0; from < len(c.node.parts); {
@@ -37,6 +37,10 @@ func (c *peer) post(ctx context.Context) {
 		}
 	}
 }
+
+// hasGranted reports whether the node has granted from copies what others may not have. It takes no lock: what takeGrants moves from the one to the other is
+// counted in the other first.
+func (n *shared) hasGranted() bool { return n.Shard.HasAnyGrants() || n.batches.Load() > 0 }
 
 // postsFor returns the deltas that an owner is not known to have, of maxPosts partitions from one on, and where to go on. Of those that it has
 // and that may be lost with it, it returns empty ones. begins says that they are on their way from now on, so that no other call has them.
@@ -103,14 +107,15 @@ func (d *ownDeltas) post(p uint32, known, added uint64, begins bool) *Post {
 // takeGrants makes deltas of what the shard has granted from its copy, until there are most. x.mu is held.
 func (x *partition) takeGrants(most int) {
 	for len(x.deltas.own.batches) < most {
+		x.node.batches.Add(1)
 		grants := x.node.Shard.TakeGrants(x.p, batchSize)
 		if len(grants) == 0 {
+			x.node.batches.Add(-1)
 			return
 		}
 		r, number := x.replica.GrantedFromCopy()
 		x.replica = r
 		x.deltas.own.batches = append(x.deltas.own.batches, Batch{number, grants})
-		x.node.batches.Add(1)
 	}
 }
 
@@ -179,6 +184,9 @@ func (m *Post) isValid(partitions int) bool {
 
 // Hear returns all deltas of partitions that a node owns, which is about to decide again.
 func (n *Node) Hear(owner view.Life) (posts []Post) {
+	if !n.hasGranted() {
+		return nil
+	}
 	for from := 0; from < len(n.parts); {
 		var some []Post
 		some, from = n.postsFor(owner, from, false)

@@ -12,6 +12,9 @@ type Place struct {
 	Standby string // "" if there is only one node
 }
 
+// names reports whether the ring wants a partition at a node.
+func (p Place) names(id string) bool { return p.Owner == id || p.Standby == id }
+
 // Plan says by partition where the ring wants it.
 type Plan []Place
 
