@@ -47,13 +47,13 @@ func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 func (o *Owners) SayFarewell() {
 	o.node.End()
 	o.EndConfirming()
+	o.postAll()
 	o.mu.Lock()
 	isNamed := o.view != nil && o.view.Names(o.life())
 	o.mu.Unlock()
 	if !isNamed {
 		return
 	}
-	o.postAll()
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
 	reports, farewells := o.Reports().Append(nil), wireFarewells(append(slices.Clip(o.Farewells()), o.life()))

@@ -75,6 +75,7 @@ func (s *Shard) Follow(p uint32, f Follower) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.followLocked(f)
+	x.stale &^= 1 << f // the scan removes them; if it ends early, something is left
 	x.startOverLocked(f)
 	x.startLongsOverLocked(f)
 }

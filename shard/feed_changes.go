@@ -89,9 +89,7 @@ func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 		}
 	})
 	setRange(b[head:], x.next, to, n)
-	if x.passed(to); !x.scanning {
-		p.stale &^= 1 << f
-	}
+	x.passed(to)
 	return b
 }
 

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -48,7 +49,9 @@ func TestPostAll(t *testing.T) {
 				t.Fatalf("the standby: %+v", g)
 			}
 		}
-		b.PostAll(w.ctx)
+		ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
+		defer cancel()
+		b.PostAll(ctx)
 		w.kill(b)
 		if after := a.remaining(key); before-after != granted {
 			t.Errorf("the owner had %d tokens left and has %d, and the standby has granted %d", before, after, granted)

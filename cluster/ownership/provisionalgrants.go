@@ -155,7 +155,8 @@ func (x *partition) add(from view.Life, batches []Batch) Posting {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r := &x.replica
-	if !r.IsGrantable() && r.State != replica.Deciding {
+	decides := r.State == replica.Deciding && x.node.isValid()
+	if !r.IsGrantable() && !decides && (r.State != replica.Deciding || !x.node.isOver.Load()) {
 		return Posting{Refused: true}
 	}
 	if last := len(batches) - 1; last >= 0 {
@@ -164,7 +165,7 @@ func (x *partition) add(from view.Life, batches []Batch) Posting {
 	if r.State == replica.Waiting { // they are added for as long as it grants from its copy
 		return Posting{Refused: true}
 	}
-	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.deltas.safe.Of(from), Shared: r.State != replica.Deciding}
+	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.deltas.safe.Of(from), Shared: !decides}
 }
 
 // isValid reports whether the numbers of a post ascend by one, and all its grants are of its partition.

@@ -82,7 +82,7 @@ type Replica struct {
 //	Final      Waiting             of a predecessor, of this term, valid     keeps the later copy; as Ended
 //	Ended      Waiting             of a predecessor, valid                   Deciding, once each predecessor was heard
 //	Ask        None to Following   of the owner, as its predecessor          gives its final state again
-//	Posted     Deciding                                                      adds what is new of the deltas
+//	Posted     Deciding            valid, or about to end                    adds what is new of the deltas
 //	           Following, Waiting  IsGrantable                               adds what is new of the deltas, apart from its version
 //	Copied     Deciding            of the standby, of this term              answers the nodes whose deltas the standby has
 //	Answered   None to Following   it has no role in the view                drops the deltas that the standby has
@@ -278,8 +278,7 @@ func (r Replica) add(actions []Action, grantor view.Life, d Deltas) (Replica, []
 	return r, append(actions, Action{Kind: AddDeltas, To: grantor, Deltas: Deltas{first, d.Next}})
 }
 
-// posted adds deltas of another node. An owner without the decision lease adds them, too: it may be the only one that the grantor reaches before it
-// ends, and where another node is the owner meanwhile, the grantor posts them to that as well.
+// posted adds deltas of another node.
 func (r Replica) posted(e Event) (Replica, []Action) {
 	switch {
 	case r.IsGrantable():
