@@ -28,12 +28,19 @@ func (n *Node) Flush(ctx context.Context) {
 }
 
 // PostAll returns once the owners that this node reaches, or else the standbys, have what it has granted from its copies. It grants nothing any more, and is
-// about to end. It gives up when ctx ends.
+// about to end. It gives up when ctx ends: an owner that waits for predecessors adds them without answering for them.
 func (n *Node) PostAll(ctx context.Context) {
-	for !n.isPosted() && ctx.Err() == nil {
+	for n.isRunning() && !n.isPosted() && ctx.Err() == nil {
 		n.remind()
 		pause(ctx, flushEvery)
 	}
+}
+
+// isRunning reports whether Run has begun, and is not to end.
+func (n *Node) isRunning() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ctx != nil && n.ctx.Err() == nil
 }
 
 // isPosted reports whether the nodes that are to have what this one has granted from copies have it, as far as it reaches them.

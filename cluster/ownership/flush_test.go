@@ -4,6 +4,9 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
 )
 
 // A node that stops without another view leaves all that it has granted to its standbys.
@@ -55,6 +58,62 @@ func TestPostAll(t *testing.T) {
 		w.kill(b)
 		if after := a.remaining(key); before-after != granted {
 			t.Errorf("the owner had %d tokens left and has %d, and the standby has granted %d", before, after, granted)
+		}
+	})
+}
+
+// An owner that has flushed takes what a former standby has granted, and ends before its standby has it. The grantor ends as well, and keeps it in its snapshot.
+func TestGrantsPostedToAnOwnerThatEnds(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		for _, id := range []string{"a", "b", "c"} {
+			w.start(id, 1)
+		}
+		w.awaitSettled()
+		a, partitions := w.life("a"), uint32(w.params.Partitions)
+		key, p := worldKey(0), int(worldKey(0).Partition(partitions))
+		for n := 1; a.View().Partitions[p].Owner != a.Self; n++ {
+			key, p = worldKey(n), int(worldKey(n).Partition(partitions))
+		}
+		grantor := w.life(a.View().Partitions[p].Standby.ID)
+		standby := w.life(map[string]string{"b": "c", "c": "b"}[grantor.Self.ID])
+		w.wait(time.Second)
+		w.separate("a", grantor.Self.ID, true)
+		const granted = 10
+		for n := 0; n < granted; w.wait(time.Millisecond) {
+			if grantor.decide(key, true).Takes[0].Source == shard.Provisional { // not before it has asked others
+				n++
+			}
+		}
+		w.separate(grantor.Self.ID, standby.Self.ID, true)
+		w.mu.Lock()
+		w.wishes[grantor.Self] = view.Leaving
+		w.mu.Unlock()
+		w.await(func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == standby.Self }, grantor, p)
+		w.wait(500 * time.Millisecond)
+		for _, x := range w.living() {
+			w.separate(x.Self.ID, "etcd", true)
+		}
+		a.Flush(w.ctx)
+		w.separate("a", grantor.Self.ID, false)
+		w.separate(standby.Self.ID, grantor.Self.ID, false)
+		ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
+		defer cancel()
+		grantor.PostAll(ctx)
+		w.kill(grantor)
+		saved := grantor.saveAll()
+		w.kill(a)
+		w.wait(time.Second)
+		w.separate(standby.Self.ID, "etcd", false)
+		w.separate(grantor.Self.ID, "etcd", false)
+		w.startWith(grantor.Self.ID, 2, saved)
+		w.awaitSettled()
+		w.wait(2 * time.Second)
+		left := int64(0)
+		for w.check(key).allowed {
+			left++
+		}
+		if left != worldLimit.Limit-granted {
+			t.Errorf("%d of %d tokens are left, and %d were granted", left, worldLimit.Limit, granted)
 		}
 	})
 }
