@@ -292,8 +292,10 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		c.copies.add(d.unsent)
 		return d.unsent, false
 	case d.unsent != nil:
+		x.addToFinal(c, shard.Follower(f))
 		return d.unsent, true
 	}
+	granted := x.lastDelta(d)
 	over, round := x.node.isOver.Load(), uint64(0)
 	if d.to == x.replica.Claim.Standby {
 		round = x.node.Observer.Begin(x.p)
@@ -318,11 +320,45 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		Partition: x.p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
 		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor, Base: d.base, ReadsBase: d.finalFor > 0,
 	}
+	d.unsent.include(x.replica.Self, granted)
 	if isCopy {
 		c.copies.add(d.unsent)
 		return d.unsent, false
 	}
 	return d.unsent, more
+}
+
+// lastDelta returns the number of the last own delta, of all that was granted from the copy before, if a final state is due; else 0. x.mu is held.
+func (x *partition) lastDelta(d *feed) uint64 {
+	if d.finalFor == 0 || !x.node.hasGranted() {
+		return 0
+	}
+	x.takeGrants(maxBatches)
+	if n := len(x.deltas.own.batches); n > 0 {
+		return x.deltas.own.batches[n-1].Number
+	}
+	return 0
+}
+
+// addToFinal adds what was granted from the copy meanwhile to a final state that has not arrived. x.mu is held.
+func (x *partition) addToFinal(c *peer, f shard.Follower) {
+	d := &x.out.feeds[f]
+	granted := x.lastDelta(d)
+	if m := *d.unsent; m.FinalFor > 0 && m.Complete && granted > m.Acknowledged.Of(x.replica.Self) {
+		var more bool
+		c.buf, more = x.node.Shard.Changes(x.p, f, c.buf[:0], recordBytes)
+		m.Records, m.Complete = append(bytes.Clone(m.Records), c.buf...), !more
+		m.include(x.replica.Self, granted)
+		d.unsent = &m
+	}
+}
+
+// include has a message that ends a final state say that the sender's own deltas are in it, up to the last one. A former owner has what it grants as the
+// standby in its counters. So the next owner knows of that as soon as it decides, and adds none of it twice.
+func (m *Changes) include(sender view.Life, last uint64) {
+	if had := m.Acknowledged.Of(sender); m.FinalFor > 0 && m.Complete && last > had {
+		m.Acknowledged, m.Version.Sequence = m.Acknowledged.With(sender, last), m.Version.Sequence+last-had
+	}
 }
 
 // send sends changes, and reports whether they were answered. What a call takes beyond the least that one has taken, nodes have worked for it, or were

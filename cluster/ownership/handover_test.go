@@ -246,3 +246,68 @@ func keyOf(x *partition) (k ring.Key) {
 		}
 	}
 }
+
+// A former owner grants as the standby while the new one is not reached. The new one knows of that as soon as it decides, and counts it once.
+func TestFinalStatesHaveGrants(t *testing.T) {
+	for name, again := range map[string]bool{"as it was made": false, "made again": true} {
+		t.Run(name, func(t *testing.T) { checkFinalGrants(t, again) })
+	}
+}
+
+func checkFinalGrants(t *testing.T, again bool) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a := w.start("a", 1)
+		w.start("c", 1)
+		w.awaitSettled()
+		lives := []view.Life{{ID: "a", Incarnation: 1}, {ID: "b", Incarnation: 1}, {ID: "c", Incarnation: 1}}
+		later := &view.View{}
+		for _, l := range lives {
+			later.Members = append(later.Members, view.Member{Life: l})
+		}
+		key, p := worldKey(0), worldKey(0).Partition(uint32(w.params.Partitions))
+		for n := 1; a.View().Partitions[p].Owner.ID != "a" || w.plan(later)[p].Owner != "b"; n++ {
+			key, p = worldKey(n), worldKey(n).Partition(uint32(w.params.Partitions))
+		}
+		a.decide(key, false)
+		b := w.start("b", 1)
+		stateOf := func(x *worldNodeRun) replica.Replica {
+			r, _ := x.Replica(p)
+			return r
+		}
+		named := func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.view.Partitions[p].Owner == b.Self
+		}
+		for !named() {
+			w.wait(100 * time.Microsecond)
+		}
+		w.separate("a", "b", true) // before both have adopted that view
+		w.doubt("a", "b")
+		w.doubt("b", "a")
+		const granted = 10
+		before := a.remaining(key)
+		for n := 0; n < granted; w.wait(5 * time.Millisecond) {
+			if a.mayGrant(p) && a.decide(key, true).Takes[0].Source == shard.Provisional {
+				n++
+			}
+		}
+		if again {
+			x := &a.parts[p]
+			x.mu.Lock()
+			for f := range x.out.feeds {
+				if x.out.feeds[f].to == b.Self {
+					x.restartFeed(shard.Follower(f))
+				}
+			}
+			x.mu.Unlock()
+		}
+		w.separate("a", "b", false) // messages arrive, and neither posts or asks before it knows
+		for stateOf(b).State != replica.Deciding {
+			w.wait(100 * time.Microsecond)
+		}
+		if after := b.remaining(key); before-after != granted {
+			t.Errorf("the former owner had %d tokens left and has granted %d of them, and the new one begins with %d", before, granted, after)
+		}
+	})
+}

@@ -36,6 +36,7 @@ type nodeWorld struct {
 	view   *view.View                  // the register; guarded by mu
 	nodes  map[view.Life]*worldNodeRun // all that ever ran; guarded by mu
 	cut    map[[2]string]bool          // ways on which nothing arrives, by ids; guarded by mu
+	doubts map[[2]string]bool          // nodes that do not believe that they reach the other one; guarded by mu
 	wishes map[view.Life]view.State    // what the registry says of nodes; guarded by mu
 	began  time.Time
 	story  []string       // guarded by mu
@@ -68,7 +69,7 @@ func runWorld(t *testing.T, seed uint64, play func(w *nodeWorld)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &nodeWorld{
 			t: t, began: time.Now(), params: ring.Params{Partitions: 67, ReplicationFactor: 40, Load: 1.25}, ctx: ctx, random: rand.New(rand.NewPCG(seed, 1)),
-			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), wishes: make(map[view.Life]view.State), fed: make(map[string]int),
+			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), doubts: make(map[[2]string]bool), wishes: make(map[view.Life]view.State), fed: make(map[string]int),
 		}
 		w.running.Go(w.write)
 		defer w.running.Wait()
@@ -171,6 +172,13 @@ func (w *nodeWorld) separate(a, b string, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut[[2]string{a, b}], w.cut[[2]string{b, a}] = cut, cut
+}
+
+// doubt has a node not believe that it reaches another one, as before its next heartbeat.
+func (w *nodeWorld) doubt(from, to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubts[[2]string{from, to}] = true
 }
 
 // reports returns what the nodes report that are reached from one, or all for "".
@@ -415,9 +423,9 @@ func (x *worldNodeRun) HasEnded(l view.Life) bool {
 func (x *worldNodeRun) Reaches(l view.Life) bool {
 	w := x.world
 	w.mu.Lock()
-	y := w.nodes[l]
+	y, doubts := w.nodes[l], w.doubts[[2]string{x.Self.ID, l.ID}]
 	w.mu.Unlock()
-	return y != nil && !y.dead.Load() && w.reaches(x.Self.ID, l.ID) && w.reaches(l.ID, x.Self.ID)
+	return y != nil && !doubts && !y.dead.Load() && w.reaches(x.Self.ID, l.ID) && w.reaches(l.ID, x.Self.ID)
 }
 
 // worldKey returns the n-th key.
