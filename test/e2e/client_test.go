@@ -65,6 +65,7 @@ func TestUndecidedByANode(t *testing.T) {
 	t.Parallel()
 	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	awaitSettled(t, nodes...)
+	awaitPartitionsElsewhere(t, nodes[0])
 	nodes[1].Kill()
 	nodes[2].Kill()
 	undecided := 0
@@ -82,6 +83,24 @@ func TestUndecidedByANode(t *testing.T) {
 	if undecided == 0 {
 		t.Error("this node has decided all checks alone")
 	}
+}
+
+// awaitPartitionsElsewhere waits until a node has a copy of at most three quarters of the partitions to grant from. The first one of a cluster is the
+// standby of all that it has handed over, until others are.
+func awaitPartitionsElsewhere(t *testing.T, n *process.Node) {
+	t.Helper()
+	process.Await(t, process.Patience, func() error {
+		ring, err := n.Client.GetRing(t.Context(), false)
+		if err != nil {
+			return err
+		}
+		for _, s := range ring.GetShares() {
+			if has := s.GetOwned() + s.GetStandby(); s.GetId() == n.ID && 4*has > 3*ring.GetPartitions() {
+				return fmt.Errorf("%s owns %d of %d partitions, and is the standby of %d", n.ID, s.GetOwned(), ring.GetPartitions(), s.GetStandby())
+			}
+		}
+		return nil
+	})
 }
 
 // A node of another cluster that answers at the address that a client was given is not asked, even if it has the
