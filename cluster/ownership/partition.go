@@ -245,8 +245,10 @@ func (x *partition) adopt(v *view.View, plan view.Plan) {
 	}
 	x.place = placeOf(v, plan, int(x.p))
 	if x.replica.Deltas.Count() > 0 || x.node.Shard.HasGrants(x.p) {
-		if c := x.node.peer(claim.Standby); c != nil {
-			fill(c.due) // it may lack them, if the owner has died
+		for _, l := range []view.Life{claim.Owner, claim.Standby} { // the owner may be another one, and the standby may lack them, if the owner has died
+			if c := x.node.peer(l); c != nil {
+				fill(c.due)
+			}
 		}
 	}
 	had := x.replica.Version.Term > 0 && !x.in.search.restored
