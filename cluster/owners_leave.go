@@ -41,9 +41,9 @@ func (o *Owners) EndConfirming() {
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 
-// SayFarewell ends that this node decides and confirms decision leases, for good, and says so to all members that it reaches, once owners have what it has
-// granted from copies. They need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so that it grants nothing any
-// more. A node that no view names says nothing.
+// SayFarewell ends that this node decides and confirms decision leases, for good. It posts what the node has granted from copies, and then says so to all
+// members that it reaches. They need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so
+// that it grants nothing any more. A node that no view names says nothing.
 func (o *Owners) SayFarewell() {
 	o.node.End()
 	o.EndConfirming()

@@ -25,9 +25,9 @@ const (
 	stateFile    = "cluster-state"
 	stateMark    = "weir state " // its version follows
 	stateVersion = 1
-	maxState     = 16 << 20         // bytes
-	saveAgainIn  = 10 * time.Second // after a failure
-	saveViewIn   = 500 * time.Millisecond
+	maxState     = 16 << 20               // bytes
+	saveAgainIn  = 10 * time.Second       // after a failure
+	saveViewIn   = 500 * time.Millisecond // after a newer view
 )
 
 // MaxRevoked is how many revoked tokens a node keeps: four times as many as a cluster has at most. They take at most 1 MiB on disk.

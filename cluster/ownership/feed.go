@@ -340,7 +340,8 @@ func (x *partition) lastDelta(d *feed) uint64 {
 	return 0
 }
 
-// addToFinal adds what was granted from the copy meanwhile to a final state that has not arrived. x.mu is held.
+// addToFinal adds what was granted from the copy meanwhile to a final state that has not arrived: maxBatches times at most, as no delta is trimmed before it has.
+// x.mu is held.
 func (x *partition) addToFinal(c *peer, f shard.Follower) {
 	d := &x.out.feeds[f]
 	granted := x.lastDelta(d)

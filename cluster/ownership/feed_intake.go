@@ -34,8 +34,8 @@ func (x *partition) take(from view.Life, m *Changes) Receipt {
 	defer x.mu.Unlock()
 	x.forgetLostViews(from, m)
 	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
-		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same
-			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same, as one of no copy: its records are not laid down
+			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor}, nil)
 		}
 		return receipt
 	}

@@ -36,10 +36,7 @@ func TestPostAll(t *testing.T) {
 	runWorld(t, 1, func(w *nodeWorld) {
 		a, b := w.start("a", 1), w.start("b", 1)
 		w.awaitSettled()
-		key := worldKey(0)
-		for n := 1; a.View().Partitions[key.Partition(uint32(w.params.Partitions))].Owner != a.Self; n++ {
-			key = worldKey(n)
-		}
+		key, _ := a.keyOf()
 		w.wait(time.Second) // b is fed what it has handed over
 		for _, x := range w.living() {
 			w.separate(x.Self.ID, "etcd", true)
@@ -69,11 +66,8 @@ func TestGrantsPostedToAnOwnerThatEnds(t *testing.T) {
 			w.start(id, 1)
 		}
 		w.awaitSettled()
-		a, partitions := w.life("a"), uint32(w.params.Partitions)
-		key, p := worldKey(0), int(worldKey(0).Partition(partitions))
-		for n := 1; a.View().Partitions[p].Owner != a.Self; n++ {
-			key, p = worldKey(n), int(worldKey(n).Partition(partitions))
-		}
+		a := w.life("a")
+		key, p := a.keyOf()
 		grantor := w.life(a.View().Partitions[p].Standby.ID)
 		standby := w.life(map[string]string{"b": "c", "c": "b"}[grantor.Self.ID])
 		w.wait(time.Second)
@@ -88,7 +82,7 @@ func TestGrantsPostedToAnOwnerThatEnds(t *testing.T) {
 		w.mu.Lock()
 		w.wishes[grantor.Self] = view.Leaving
 		w.mu.Unlock()
-		w.await(func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == standby.Self }, grantor, p)
+		w.await(func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == standby.Self }, grantor, int(p))
 		w.wait(500 * time.Millisecond)
 		for _, x := range w.living() {
 			w.separate(x.Self.ID, "etcd", true)

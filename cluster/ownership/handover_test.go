@@ -1,8 +1,11 @@
 package ownership
 
 import (
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
@@ -310,4 +313,32 @@ func checkFinalGrants(t *testing.T, again bool) {
 			t.Errorf("the former owner had %d tokens left and has granted %d of them, and the new one begins with %d", before, granted, after)
 		}
 	})
+}
+
+// A final state that was heard comes again, as the answer was lost, with what its sender has granted meanwhile. It is not laid down, so the copy is no later by it.
+func TestHeardFinalStateComesAgain(t *testing.T) {
+	life := func(id string) view.Life { return view.Life{ID: id, Incarnation: 1} }
+	self, former, other := life("a"), life("b"), life("c")
+	counters, err := shard.New(shard.Config{Partitions: 1, MaxBytes: 1 << 20, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(Config{
+		Self: self, Shard: counters, Partitions: 1, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler), Peers: direct{},
+		Plan: func(*view.View) view.Plan { return view.Plan{{Owner: "a"}} }, HasSaidFarewell: func(view.Life) bool { return false },
+	})
+	n.Adopt(&view.View{
+		Number: 2, Members: []view.Member{{Life: self}, {Life: former, State: view.Gone}, {Life: other, State: view.Gone}}, // so it needs no witness
+		Partitions: []view.Partition{{Owner: self, Term: 2, Predecessors: []view.Life{former, other}}},
+	})
+	final := Changes{Session: 1, Index: 1, Version: replica.Version{Term: 1, Sequence: 5}, Complete: true, FinalFor: 2}
+	later := final
+	later.Version.Sequence, later.Acknowledged = 6, later.Acknowledged.With(former, 1)
+	for _, m := range []*Changes{&final, &later} {
+		n.Take(former, []*Changes{m})
+	}
+	r, _ := n.Replica(0)
+	if r.State != replica.Waiting || r.Version != final.Version || r.Acknowledged.Of(former) != 0 {
+		t.Errorf("%+v, want one that waits for %v, of version %v without deltas", r, other, final.Version)
+	}
 }

@@ -434,6 +434,17 @@ func worldKey(n int) ring.Key {
 	return ring.Key{Hi: random.Uint64(), Lo: random.Uint64()}
 }
 
+// keyOf returns a key of which a node is the owner.
+func (x *worldNodeRun) keyOf() (key ring.Key, p uint32) {
+	partitions := uint32(x.world.params.Partitions)
+	for n := 0; ; n++ {
+		key = worldKey(n)
+		if p = key.Partition(partitions); x.View().Partitions[p].Owner == x.Self {
+			return key, p
+		}
+	}
+}
+
 var worldLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 60, Window: int64(24 * time.Hour)}
 
 // outcome is what has become of a check.

@@ -42,10 +42,7 @@ func TestUndelivered(t *testing.T) {
 	runWorld(t, 1, func(w *nodeWorld) {
 		a, b := w.start("a", 1), w.start("b", 1)
 		w.awaitSettled()
-		key := worldKey(0)
-		for n := 1; a.View().Partitions[key.Partition(uint32(w.params.Partitions))].Owner != a.Self; n++ {
-			key = worldKey(n)
-		}
+		key, _ := a.keyOf()
 		w.wait(time.Second) // b is fed what it has handed over
 		w.separate("a", "b", true)
 		w.wait(100 * time.Millisecond)
