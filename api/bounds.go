@@ -23,8 +23,8 @@ const (
 	fairUnread     = 1 << 20                // bytes of one connection that are little
 	maxUnfinished  = 32 << 20               // bytes of messages and requests that have not arrived whole
 	fairUnfinished = 32 << 10               // bytes of one connection or request that are little: none is ended for these
-	maxUnpacked    = 16 << 20               // bytes of compressed messages that are unpacked and not decided yet
-	maxPacked      = 16 << 20               // bytes of those that wait until then, with 32 KiB for the call of each
+	maxUnpacked    = 8 << 20                // bytes of compressed messages that are unpacked and not decided yet
+	maxPacked      = 8 << 20                // bytes of those that wait until then, with 32 KiB for the call of each
 	maxOpenCalls   = 4096                   // calls over gRPC that clients have begun and not ended, and take most
 	maxCalls       = 16384                  // calls over gRPC that clients have begun and the node has not ended
 	fewCalls       = 32                     // of both that a connection may have in any case

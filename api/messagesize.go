@@ -60,14 +60,14 @@ func decodeWithin(ctx context.Context, decode func(any) error, into any, most in
 	if !keep {
 		m = new(wire.Request)
 	}
-	if err := decode(m); err != nil {
-		return err
+	err := decode(m)
+	if err == nil {
+		err = m.Limit(most)
 	}
-	err := m.Limit(most)
 	if keep && err == nil {
 		return nil
 	}
-	defer m.Free()
+	defer m.Free() // if decoding fails, too: gRPC does that for a second message
 	if err == nil {
 		err = m.Unpack(ctx)
 	}

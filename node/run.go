@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"time"
 
@@ -98,18 +97,14 @@ func RunOn(ctx context.Context, network Network, opts Options, log *slog.Logger,
 		return err
 	}
 	defer n.close()
-	defer runtime.KeepAlive(make([]byte, ballast))
+	processBallast.begin()
+	defer processBallast.end()
 	err = n.run(ctx, ready)
 	if network.Killed == nil || !network.Killed() {
 		n.snapshots.finish()
 	}
 	return err
 }
-
-// ballast is memory that is allocated and never touched, so that it takes none: it only makes the garbage
-// collector, which runs whenever the heap has doubled, wait for that much more garbage. A node's heap
-// without its counters is so small that it would collect 20 times a second (ADR 5).
-const ballast = 32 << 20 // bytes
 
 // run serves. The parts have contexts of their own, because they must end one
 // after the other: the servers keep answering while the node leaves the ring.

@@ -24,9 +24,9 @@ import (
 
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
 // bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
-// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it, and is refused if
-// those that wait have waiting bytes. charge is called for messages that cost more than clients send: with the context of the call, and how many frames of
-// HTTP/2 cost the node as much.
+// its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it. If
+// those that wait have waiting bytes it is dropped at once, and its receiver refuses it. charge is called for messages that cost more than clients send: with
+// the context of the call, and how many frames of HTTP/2 cost the node as much.
 func ServerOptions(most, room, waiting int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
 	g := newGunzip(most, room, max(1, runtime.GOMAXPROCS(0)/2))
@@ -44,6 +44,7 @@ type gunzip struct {
 	most      int64
 	charge    func(ctx context.Context, frames int)
 	mark      [16]byte            // random; behind the end of a packed message, where nothing is that clients send
+	dropped   [16]byte            // random; in place of mark behind what is left of a message that there was no room for
 	room      *semaphore.Weighted // bytes of unpacked messages
 	waiting   *semaphore.Weighted // bytes of messages that are not unpacked yet, and of their calls
 	unpacking chan struct{}       // has an entry for each message that is being unpacked
@@ -52,41 +53,62 @@ type gunzip struct {
 
 func newGunzip(most, room int64, atOnce int) *gunzip {
 	g := &gunzip{most: most, charge: func(context.Context, int) {}, room: semaphore.NewWeighted(room), waiting: semaphore.NewWeighted(math.MaxInt64), unpacking: make(chan struct{}, atOnce)}
-	_, _ = rand.Read(g.mark[:]) // never fails
+	_, _ = rand.Read(g.mark[:])    // never fails
+	_, _ = rand.Read(g.dropped[:]) // never fails
 	return g
 }
 
 // Type implements grpc.Decompressor.
 func (g *gunzip) Type() string { return "gzip" }
 
-// Do implements grpc.Decompressor: it marks the message for the codec.
+// Do implements grpc.Decompressor: it marks the message for the codec. Of one that may not wait it keeps what charges it.
 func (g *gunzip) Do(r io.Reader) ([]byte, error) {
-	packed, sized := r.(interface{ Remaining() int })
+	packed, sized := r.(interface {
+		Remaining() int
+		Discard(n int) (int, error)
+	})
 	if !sized {
 		return nil, fmt.Errorf("gzip: %T does not say how long the message is", r)
 	}
-	marked := make([]byte, packed.Remaining()+len(g.mark))
-	n, err := io.ReadFull(r, marked[:packed.Remaining()])
-	if err != nil {
+	size := packed.Remaining()
+	if size < minCounted || g.waiting.TryAcquire(waitOf(size)) {
+		marked := make([]byte, size+len(g.mark))
+		n, err := io.ReadFull(r, marked[:size])
+		if err != nil {
+			return nil, err
+		}
+		copy(marked[n:], g.mark[:])
+		return marked[:n], nil
+	}
+	if _, err := packed.Discard(size - sizeBytes); err != nil {
 		return nil, err
 	}
-	copy(marked[n:], g.mark[:])
-	return marked[:n], nil
+	marked := make([]byte, droppedBytes+len(g.dropped))
+	if _, err := io.ReadFull(r, marked[:sizeBytes]); err != nil {
+		return nil, err
+	}
+	binary.LittleEndian.PutUint32(marked[sizeBytes:], uint32(size)) //nolint:gosec // a message has fewer bytes
+	copy(marked[droppedBytes:], g.dropped[:])
+	return marked[:droppedBytes], nil
 }
 
-// marked reports whether a message of a server is one of Do.
-func (g *gunzip) marked(data mem.BufferSlice) bool {
+// has reports whether a message of a server is one of Do with that mark.
+func has(data mem.BufferSlice, mark [16]byte) bool {
 	if len(data) != 1 {
 		return false
 	}
 	b := data[0].ReadOnlyData()
-	return cap(b) == len(b)+len(g.mark) && [len(g.mark)]byte(b[len(b):cap(b)]) == g.mark
+	return cap(b) == len(b)+len(mark) && [len(mark)]byte(b[len(b):cap(b)]) == mark
 }
 
-var (
-	errNotPacked = errors.New("gzip: too short")
-	errMembers   = errors.New("gzip: more follows after the end")
-)
+// sizeBytes is how many bytes at the end of a member of gzip say how long it is unpacked.
+const sizeBytes = 4
+
+// droppedBytes is what Do keeps of a message that may not wait: those bytes, and how long it is packed.
+const droppedBytes = sizeBytes + 4
+
+// waitOf is what a packed message of n bytes counts while it waits.
+func waitOf(n int) int64 { return int64(n) + callBytes }
 
 // unpack returns a message unpacked, which has most bytes at most. It waits for room until ctx ends. The room is free again once the message is.
 func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buffer, error) {
@@ -94,23 +116,21 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 	if len(packed) < ends {
 		return nil, status.Errorf(codes.Internal, "message: %v", errNotPacked)
 	}
-	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
-	if size > most {
-		g.charge(ctx, 1+len(packed)/readPerFrame)
-		return nil, errTooLong(size, most)
-	}
-	if size > usualRatio*int64(len(packed)) {
-		g.charge(ctx, int(size/unpackedPerFrame))
+	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-sizeBytes:]))
+	if err := g.admit(ctx, len(packed), size, most); err != nil {
+		return nil, err
 	}
 	if size < minCounted {
 		out, err := g.read(ctx, packed, size)
 		return mem.SliceBuffer(out), err
 	}
-	wait := int64(len(packed)) + callBytes
-	if !g.waiting.TryAcquire(wait) {
-		return nil, errWaiting
+	if len(packed) < minCounted { // else Do has counted it
+		wait := waitOf(len(packed))
+		if !g.waiting.TryAcquire(wait) {
+			return nil, errWaiting
+		}
+		defer g.waiting.Release(wait)
 	}
-	defer g.waiting.Release(wait)
 	if err := g.room.Acquire(ctx, size); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -120,6 +140,32 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 		return nil, err
 	}
 	return mem.NewBuffer(&out, roomOf{g.room, size}), nil
+}
+
+var (
+	errNotPacked = errors.New("gzip: too short")
+	errMembers   = errors.New("gzip: more follows after the end")
+)
+
+// admit charges a message of n bytes that says that it has size unpacked, and refuses it if that is more than most.
+func (g *gunzip) admit(ctx context.Context, n int, size, most int64) error {
+	if size > most {
+		g.charge(ctx, 1+n/readPerFrame)
+		return errTooLong(size, most)
+	}
+	if size > usualRatio*int64(n) {
+		g.charge(ctx, int(size/unpackedPerFrame))
+	}
+	return nil
+}
+
+// refuse returns why a message may not wait of which Do has kept that.
+func (g *gunzip) refuse(ctx context.Context, kept []byte, most int64) error {
+	size, n := binary.LittleEndian.Uint32(kept), binary.LittleEndian.Uint32(kept[sizeBytes:])
+	if err := g.admit(ctx, int(n), int64(size), most); err != nil {
+		return err
+	}
+	return errWaiting
 }
 
 // What a message costs as much as a frame of HTTP/2, about 20 µs.
@@ -140,7 +186,7 @@ const pieceBytes = 16 << 10
 // minCounted is the least size of a message that counts: gRPC does not tell when shorter ones are freed.
 const minCounted = 1<<10 + 1
 
-// roomOf is the mem.BufferPool of an unpacked message. When that is freed its room is given back.
+// roomOf is the mem.BufferPool of a message that counts. When that is freed its room is given back.
 type roomOf struct {
 	*semaphore.Weighted
 	size int64
@@ -210,20 +256,35 @@ type packedCodec struct {
 
 // Unmarshal implements encoding.CodecV2.
 func (c packedCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	packed := c.gunzip.marked(data)
 	if r, ok := v.(*Request); ok {
-		if packed {
-			r.gunzip = c.gunzip
+		r.Free() // of another message of its call, which gRPC is about to fail
+		if c.gunzip.take(r, data) {
+			return nil
 		}
 		return c.CodecV2.Unmarshal(data, &r.Encoded)
 	}
-	if !packed {
+	var r Request
+	if !c.gunzip.take(&r, data) {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	b, err := c.gunzip.unpack(context.Background(), data[0].ReadOnlyData(), c.gunzip.most)
-	if err != nil {
+	defer r.Free()
+	if err := r.Unpack(context.Background()); err != nil {
 		return err
 	}
-	defer b.Free()
-	return c.CodecV2.Unmarshal(mem.BufferSlice{b}, v)
+	return c.CodecV2.Unmarshal(mem.BufferSlice{r.Buffer}, v)
+}
+
+// take has r be a message of Do, and reports whether it is one.
+func (g *gunzip) take(r *Request, data mem.BufferSlice) bool {
+	switch {
+	case has(data, g.dropped):
+		r.dropped = true
+	case !has(data, g.mark):
+		return false
+	}
+	r.gunzip, r.Buffer = g, data[0]
+	if b := data[0].ReadOnlyData(); len(b) >= minCounted {
+		r.Buffer = mem.NewBuffer(&b, roomOf{g.waiting, waitOf(len(b))})
+	}
+	return true
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -42,41 +43,78 @@ func (g *gunzip) decode(message []byte, into any) error {
 	return packedCodec{Codec(), g}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, into)
 }
 
-// Messages that wait to be unpacked have a bound of their bytes. One beyond is refused at once, and others wait on.
+// Messages that wait to be unpacked have a bound of their bytes. One beyond is refused at once, and others wait on. One of more than 1 KiB counts from when it
+// is whole, and what is refused of these is not kept.
 func TestGzipRefusesWhatWouldWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		message := packed(t, make([]byte, 2000))
-		each := callBytes + int64(len(message))
-		g := newGunzip(1<<20, 2000, 1)
-		g.waiting = semaphore.NewWeighted(3*each - 1)
-		first, err := g.unpack(t.Context(), message, g.most)
-		if err != nil {
+	for name, size := range map[string]int{"short": 2000, "long": 200_000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := make([]byte, size)
+				_, _ = rand.Read(text[:size/20]) // never fails
+				message := packed(t, text)
+				each := waitOf(len(message))
+				g := newGunzip(1<<20, int64(size), 1)
+				g.waiting = semaphore.NewWeighted(3*each - 1)
+				decoded := func() *Request {
+					r := new(Request)
+					if err := g.decode(message, r); err != nil {
+						t.Error(err)
+					}
+					return r
+				}
+				first := decoded()
+				if err := first.Unpack(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan error)
+				for range 2 {
+					go func() {
+						r := decoded()
+						defer r.Free()
+						done <- r.Unpack(t.Context())
+					}()
+				}
+				synctest.Wait()
+				third := decoded()
+				if err := third.Unpack(t.Context()); status.Code(err) != codes.ResourceExhausted {
+					t.Errorf("a third one: %v", err)
+				}
+				if len(message) >= minCounted && third.Len() > droppedBytes {
+					t.Errorf("%d bytes of it are kept", third.Len())
+				}
+				third.Free()
+				first.Free()
+				for range 2 {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+				synctest.Wait()
+				if !g.waiting.TryAcquire(3*each - 1) {
+					t.Error("some wait that do not")
+				}
+			})
+		})
+	}
+}
+
+// A call may bring another message in place of the one that was decoded, which gRPC refuses afterwards. Neither waits after that.
+func TestGzipOfTwoMessages(t *testing.T) {
+	text := make([]byte, 100_000)
+	_, _ = rand.Read(text) // never fails
+	message := packed(t, text)
+	g := newGunzip(1<<20, 1<<20, 1)
+	g.waiting = semaphore.NewWeighted(2 * waitOf(len(message)))
+	for range 5 {
+		var r Request
+		if err := errors.Join(g.decode(message, &r), g.decode(message, &r)); err != nil {
 			t.Fatal(err)
 		}
-		done := make(chan error)
-		for range 2 {
-			go func() {
-				b, err := g.unpack(t.Context(), message, g.most)
-				if err == nil {
-					b.Free()
-				}
-				done <- err
-			}()
+		if r.dropped {
+			t.Fatal("there is no room")
 		}
-		synctest.Wait()
-		if _, err := g.unpack(t.Context(), message, g.most); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("a third one: %v", err)
-		}
-		first.Free()
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-		if !g.waiting.TryAcquire(3*each - 1) {
-			t.Error("some wait that do not")
-		}
-	})
+		r.Free()
+	}
 }
 
 // A message that unpacks to much more than it has, or that is refused as too long, is charged to the connection of its call.
@@ -95,11 +133,19 @@ func TestGzipIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, got := newGunzip(2<<20-1, 4<<20, 1), 0
 			g.charge = func(_ context.Context, frames int) { got += frames }
-			if b, err := g.unpack(t.Context(), tc.message, g.most); err == nil {
-				b.Free()
-			}
-			if got != tc.want {
-				t.Errorf("%d frames are charged, want %d", got, tc.want)
+			for _, waiting := range []int64{math.MaxInt64, 0} { // if it may not wait, too
+				g.waiting, got = semaphore.NewWeighted(waiting), 0
+				var r Request
+				if err := g.decode(tc.message, &r); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Unpack(t.Context()); waiting == 0 && status.Code(err) != codes.ResourceExhausted {
+					t.Errorf("a message that may not wait: %v", err)
+				}
+				r.Free()
+				if got != tc.want {
+					t.Errorf("%d frames are charged, want %d; room for %d", got, tc.want, waiting)
+				}
 			}
 		})
 	}

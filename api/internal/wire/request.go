@@ -13,6 +13,7 @@ type Request struct {
 	Encoded
 	most     int64   // bytes that it may have; 0 if its server alone has a bound
 	gunzip   *gunzip // nil unless it is compressed
+	dropped  bool    // it was compressed, and may not wait
 	unpacked bool    // it was compressed
 }
 
@@ -38,6 +39,9 @@ func (r *Request) Unpack(ctx context.Context) error {
 	if r.most > 0 {
 		most = min(most, r.most)
 	}
+	if r.dropped {
+		return r.gunzip.refuse(ctx, r.ReadOnlyData(), most)
+	}
 	b, err := r.gunzip.unpack(ctx, r.ReadOnlyData(), most)
 	if err != nil {
 		return err
@@ -55,5 +59,10 @@ func (r *Request) Part() Part {
 	return NewPart(r.ReadOnlyData())
 }
 
-// Free frees the message.
-func (r *Request) Free() { r.Encoded.Free() }
+// Free frees the message, if there is one.
+func (r *Request) Free() {
+	if r.Buffer != nil {
+		r.Encoded.Free()
+	}
+	*r = Request{}
+}
