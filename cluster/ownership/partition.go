@@ -108,7 +108,6 @@ type ownDeltas struct {
 	batches []Batch // from replica.Deltas.First on, or later; len <= maxHeardBatches, and what a snapshot had
 	added   uint64  // the last that the owner of the newest view is known to have
 	shared  mark    // the last that a node is known to have that does not decide, in its copy
-	busy    bool    // they are on their way to the owner
 	idle    time.Time
 }
 

@@ -43,12 +43,13 @@ func (c *peer) post(ctx context.Context) {
 func (n *shared) hasGranted() bool { return n.Shard.HasAnyGrants() || n.batches.Load() > 0 }
 
 // postsFor returns the deltas that an owner is not known to have, of maxPosts partitions from one on, and where to go on. Of those that it has
-// and that may be lost with it, it returns empty ones. begins says that they are on their way from now on, so that no other call has them.
+// and that may be lost with it, it returns empty ones. begins says that they are posted, and not heard. Others may be on their way to a former owner, which can
+// hang: their numbers have all that get them count them once.
 func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, next int) {
 	for ; from < len(n.parts) && len(posts) < maxPosts; from++ {
 		x := &n.parts[from]
 		x.mu.Lock()
-		if after, ok := x.owes(owner, begins); ok && !(begins && x.deltas.own.busy) {
+		if after, ok := x.owes(owner, begins); ok {
 			switch last := len(x.deltas.own.batches) - 1; {
 			case !begins:
 				x.takeGrants(maxHeardBatches)
@@ -60,7 +61,6 @@ func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, n
 				added = x.deltas.own.added
 			}
 			if m := x.deltas.own.post(uint32(from), after, added, begins); m != nil && (len(m.Batches) > 0 || isOwner) {
-				x.deltas.own.busy = begins
 				posts = append(posts, *m)
 			}
 		}
@@ -123,7 +123,6 @@ func (x *partition) takeGrants(most int) {
 func (x *partition) posted(owner view.Life, a Posting) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.deltas.own.busy = false
 	switch {
 	case a.Refused:
 		return

@@ -159,3 +159,18 @@ func TestPostsHaveNoGaps(t *testing.T) {
 		})
 	}
 }
+
+// Deltas that are on their way to an owner that has ended do not keep others of the same partition from the next owner: a call can hang for half a second.
+func TestPostsToTheNextOwnerDoNotWait(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		n := w.newNode("c", 1)
+		x := &n.parts[5]
+		x.deltas.own.batches = []Batch{{Number: 3}}
+		for _, owner := range []view.Life{{ID: "b", Incarnation: 1}, {ID: "d", Incarnation: 1}} {
+			x.replica.Claim.Owner = owner
+			if posts, _ := n.postsFor(owner, 0, true); len(posts) != 1 || len(posts[0].Batches) != 1 {
+				t.Errorf("posts to %s: %+v", owner.ID, posts)
+			}
+		}
+	})
+}
