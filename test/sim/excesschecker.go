@@ -15,6 +15,9 @@ import (
 // replication is how long what an owner has granted may be unknown to its standby.
 const replication = 100 * time.Millisecond
 
+// hurried is how long that may be for a key that was granted a twentieth of its limit since its standby heard of it.
+const hurried = 2 * time.Millisecond
+
 // mended is how long it may take two nodes to find each other again after a cut.
 const mended = 3 * time.Second
 
@@ -40,8 +43,8 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //
 //   - joins, drains, restarts, a slow or broken network in which others reach both sides, and any fault of
 //     etcd: none;
-//   - for each death, what was granted in the last replication interval before it, or a
-//     tenth of the limit if that is less;
+//   - for each death, what was granted in the last replication interval before it, or if that is less a
+//     tenth of the limit, or a twentieth and what was granted in its last 2 ms: a check can be for more tokens than a tenth;
 //   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
 //     other: what was granted since the cut began, a limit at most;
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
@@ -60,7 +63,8 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 		case cut && p.vanishes(f):
 			tokens += min(r.capacity(), grantedIn(hits, stretch{since, p.gone(f)}))
 		case dies(f):
-			tokens += min((r.capacity()+9)/10, grantedIn(hits, stretch{f.At - replication, f.At}))
+			late := max((r.capacity()+9)/10, (r.capacity()+19)/20+grantedIn(hits, stretch{f.At - hurried, f.At}))
+			tokens += min(late, grantedIn(hits, stretch{f.At - replication, f.At}))
 		}
 	}
 	for _, both := range p.losses() {

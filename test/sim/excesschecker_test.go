@@ -79,6 +79,7 @@ func TestExcess(t *testing.T) {
 		"leaky":                 {"leaky", join(at(5*second, 2), paced(11, asked)), one(10 * second), nil},
 		"leaky, as it goes":     {"leaky", join(at(5*second, 2), paced(11, waiting)), paced(11, waiting)[10:], nil},
 		"joins give nothing":    {"fixed", at(9*second, 12), one(9 * second), []Fault{{Kind: Join, At: 5 * second, Node: "d"}, {Kind: Drain, At: 9 * second, Node: "a"}, {Kind: EtcdStop, At: 9 * second, For: second}, {Kind: OneWay, At: 7 * second, For: second, Node: "b", Other: "c"}}},
+		"death: one check":      {"fixed", join(at(10*second-2*time.Millisecond, 3), at(11*second, 12)), one(11 * second), crash},
 		"death: a tenth":        {"fixed-hour", join(at(9950*time.Millisecond, 20), at(20*second, 24)), one(20 * second), crash},
 		"death: what was last":  {"fixed-hour", join(at(5*second, 37), at(9950*time.Millisecond, 2), at(20*second, 3)), one(20 * second), crash},
 		"death elsewhere":       {"fixed", at(13*second, 12), one(13 * second), crash},
