@@ -60,14 +60,14 @@ func decodeWithin(ctx context.Context, decode func(any) error, into any, most in
 	if !keep {
 		m = new(wire.Request)
 	}
-	err := decode(m)
-	if err == nil {
-		err = m.Limit(most)
+	if err := decode(m); err != nil {
+		return err
 	}
+	err := m.Limit(most)
 	if keep && err == nil {
 		return nil
 	}
-	defer m.Free() // if decoding fails, too: gRPC does that for a second message
+	defer m.Free()
 	if err == nil {
 		err = m.Unpack(ctx)
 	}

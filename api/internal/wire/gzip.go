@@ -25,7 +25,7 @@ import (
 // ServerOptions returns the options of a server whose services decode Requests. It unpacks what clients compress with gzip (RFC 1952): to most
 // bytes of a message, and to room bytes of all that are not freed yet. A message must be one member, at whose end it says how long it is unpacked: so
 // its memory is known before it is unpacked, and is all that it takes. A message of a Request waits as it came until its receiver unpacks it. If
-// those that wait have waiting bytes it is dropped at once, and its receiver refuses it. charge is called for messages that cost more than clients send: with
+// those that wait have waiting bytes it is not even copied, and its receiver refuses it. charge is called for messages that cost more than clients send: with
 // the context of the call, and how many frames of HTTP/2 cost the node as much.
 func ServerOptions(most, room, waiting int64, charge func(ctx context.Context, frames int)) []grpc.ServerOption {
 	// Half of the processors leave time for calls that are not compressed.
@@ -61,7 +61,8 @@ func newGunzip(most, room int64, atOnce int) *gunzip {
 // Type implements grpc.Decompressor.
 func (g *gunzip) Type() string { return "gzip" }
 
-// Do implements grpc.Decompressor: it marks the message for the codec. Of one that may not wait it keeps what charges it.
+// Do implements grpc.Decompressor: it marks the message for the codec. If it could not wait now, it is not copied, and no more is kept of it than what charges
+// its call. It does not count yet: the end of its call may never come.
 func (g *gunzip) Do(r io.Reader) ([]byte, error) {
 	packed, sized := r.(interface {
 		Remaining() int
@@ -71,7 +72,7 @@ func (g *gunzip) Do(r io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("gzip: %T does not say how long the message is", r)
 	}
 	size := packed.Remaining()
-	if size < minCounted || g.waiting.TryAcquire(waitOf(size)) {
+	if size < minCounted || g.mayWait(size) {
 		marked := make([]byte, size+len(g.mark))
 		n, err := io.ReadFull(r, marked[:size])
 		if err != nil {
@@ -90,6 +91,15 @@ func (g *gunzip) Do(r io.Reader) ([]byte, error) {
 	binary.LittleEndian.PutUint32(marked[sizeBytes:], uint32(size)) //nolint:gosec // a message has fewer bytes
 	copy(marked[droppedBytes:], g.dropped[:])
 	return marked[:droppedBytes], nil
+}
+
+// mayWait reports whether there is room for a packed message of n bytes to wait.
+func (g *gunzip) mayWait(n int) bool {
+	may := g.waiting.TryAcquire(waitOf(n))
+	if may {
+		g.waiting.Release(waitOf(n))
+	}
+	return may
 }
 
 // has reports whether a message of a server is one of Do with that mark.
@@ -124,13 +134,11 @@ func (g *gunzip) unpack(ctx context.Context, packed []byte, most int64) (mem.Buf
 		out, err := g.read(ctx, packed, size)
 		return mem.SliceBuffer(out), err
 	}
-	if len(packed) < minCounted { // else Do has counted it
-		wait := waitOf(len(packed))
-		if !g.waiting.TryAcquire(wait) {
-			return nil, errWaiting
-		}
-		defer g.waiting.Release(wait)
+	wait := waitOf(len(packed))
+	if !g.waiting.TryAcquire(wait) {
+		return nil, errWaiting
 	}
+	defer g.waiting.Release(wait)
 	if err := g.room.Acquire(ctx, size); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -186,7 +194,7 @@ const pieceBytes = 16 << 10
 // minCounted is the least size of a message that counts: gRPC does not tell when shorter ones are freed.
 const minCounted = 1<<10 + 1
 
-// roomOf is the mem.BufferPool of a message that counts. When that is freed its room is given back.
+// roomOf is the mem.BufferPool of an unpacked message. When that is freed its room is given back.
 type roomOf struct {
 	*semaphore.Weighted
 	size int64
@@ -256,35 +264,24 @@ type packedCodec struct {
 
 // Unmarshal implements encoding.CodecV2.
 func (c packedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	g := c.gunzip
+	packed, dropped := has(data, g.mark), has(data, g.dropped)
 	if r, ok := v.(*Request); ok {
-		r.Free() // of another message of its call, which gRPC is about to fail
-		if c.gunzip.take(r, data) {
-			return nil
+		if packed || dropped {
+			r.gunzip, r.dropped = g, dropped
 		}
 		return c.CodecV2.Unmarshal(data, &r.Encoded)
 	}
-	var r Request
-	if !c.gunzip.take(&r, data) {
+	switch {
+	case dropped:
+		return g.refuse(context.Background(), data[0].ReadOnlyData(), g.most)
+	case !packed:
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	defer r.Free()
-	if err := r.Unpack(context.Background()); err != nil {
+	b, err := g.unpack(context.Background(), data[0].ReadOnlyData(), g.most)
+	if err != nil {
 		return err
 	}
-	return c.CodecV2.Unmarshal(mem.BufferSlice{r.Buffer}, v)
-}
-
-// take has r be a message of Do, and reports whether it is one.
-func (g *gunzip) take(r *Request, data mem.BufferSlice) bool {
-	switch {
-	case has(data, g.dropped):
-		r.dropped = true
-	case !has(data, g.mark):
-		return false
-	}
-	r.gunzip, r.Buffer = g, data[0]
-	if b := data[0].ReadOnlyData(); len(b) >= minCounted {
-		r.Buffer = mem.NewBuffer(&b, roomOf{g.waiting, waitOf(len(b))})
-	}
-	return true
+	defer b.Free()
+	return c.CodecV2.Unmarshal(mem.BufferSlice{b}, v)
 }

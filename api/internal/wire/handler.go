@@ -18,10 +18,10 @@ func ReplaceHandler(service *grpc.ServiceDesc, method string, answer Answerer) {
 	service.Methods = slices.Clone(service.Methods)
 	service.Methods[i].Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		var request Request
-		defer request.Free() // if decoding fails, too: gRPC does that for a second message
 		if err := decode(&request); err != nil {
 			return nil, err
 		}
+		defer request.Free()
 		handle := func(ctx context.Context, _ any) (any, error) {
 			if err := request.Unpack(ctx); err != nil {
 				return nil, err

@@ -13,7 +13,7 @@ type Request struct {
 	Encoded
 	most     int64   // bytes that it may have; 0 if its server alone has a bound
 	gunzip   *gunzip // nil unless it is compressed
-	dropped  bool    // it was compressed, and may not wait
+	dropped  bool    // it was compressed, and there was no room for it to wait
 	unpacked bool    // it was compressed
 }
 
@@ -59,10 +59,5 @@ func (r *Request) Part() Part {
 	return NewPart(r.ReadOnlyData())
 }
 
-// Free frees the message, if there is one.
-func (r *Request) Free() {
-	if r.Buffer != nil {
-		r.Encoded.Free()
-	}
-	*r = Request{}
-}
+// Free frees the message.
+func (r *Request) Free() { r.Encoded.Free() }
