@@ -46,9 +46,10 @@ func (n *Node) observe(waited map[view.Life]uint64) (ended []view.Life) {
 	return ended
 }
 
+// endPredecessor has the owners that wait for a life decide without it, once they have heard the members.
 func (n *Node) endPredecessor(l view.Life) {
 	for x := range n.parts.each {
-		if x.replica.Lacks(l) && !x.salvages() {
+		if x.replica.Lacks(l) && !x.salvages() && !x.mustHear() {
 			x.step(replica.Event{Kind: replica.Ended, From: l}, nil)
 		}
 	}

@@ -31,19 +31,20 @@ type nodeWorld struct {
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	random *rand.Rand                  // guarded by mu
-	view   *view.View                  // the register; guarded by mu
-	nodes  map[view.Life]*worldNodeRun // all that ever ran; guarded by mu
-	cut    map[[2]string]bool          // ways on which nothing arrives, by ids; guarded by mu
-	doubts map[[2]string]bool          // nodes that do not believe that they reach the other one; guarded by mu
-	wishes map[view.Life]view.State    // what the registry says of nodes; guarded by mu
-	began  time.Time
-	story  []string       // guarded by mu
-	lost   float64        // how many messages are lost; guarded by mu
-	views  int            // how many were written; guarded by mu
-	finals finals         // guarded by mu
-	fed    map[string]int // bytes of records, by the id of the sender; guarded by mu
+	mu        sync.Mutex
+	random    *rand.Rand                  // guarded by mu
+	view      *view.View                  // the register; guarded by mu
+	nodes     map[view.Life]*worldNodeRun // all that ever ran; guarded by mu
+	cut       map[[2]string]bool          // ways on which nothing arrives, by ids; guarded by mu
+	farewells map[view.Life]bool          // lives that have said farewell; guarded by mu
+	doubts    map[[2]string]bool          // nodes that do not believe that they reach the other one; guarded by mu
+	wishes    map[view.Life]view.State    // what the registry says of nodes; guarded by mu
+	began     time.Time
+	story     []string       // guarded by mu
+	lost      float64        // how many messages are lost; guarded by mu
+	views     int            // how many were written; guarded by mu
+	finals    finals         // guarded by mu
+	fed       map[string]int // bytes of records, by the id of the sender; guarded by mu
 }
 
 // finals counts final states that have arrived, and feeds of nodes that have given theirs.
@@ -69,7 +70,7 @@ func runWorld(t *testing.T, seed uint64, play func(w *nodeWorld)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &nodeWorld{
 			t: t, began: time.Now(), params: ring.Params{Partitions: 67, ReplicationFactor: 40, Load: 1.25}, ctx: ctx, random: rand.New(rand.NewPCG(seed, 1)),
-			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), doubts: make(map[[2]string]bool), wishes: make(map[view.Life]view.State), fed: make(map[string]int),
+			nodes: make(map[view.Life]*worldNodeRun), cut: make(map[[2]string]bool), doubts: make(map[[2]string]bool), wishes: make(map[view.Life]view.State), farewells: make(map[view.Life]bool), fed: make(map[string]int),
 		}
 		w.running.Go(w.write)
 		defer w.running.Wait()
@@ -121,7 +122,7 @@ func (w *nodeWorld) newNode(id string, incarnation uint64) *worldNodeRun {
 	x := &worldNodeRun{world: w}
 	x.Node = NewNode(Config{
 		Self: l, Shard: counters, Partitions: w.params.Partitions, Plan: w.plan, Peers: x, Reports: func() view.Reports { return w.reports(l.ID) },
-		IsGone: w.isGone, HasSaidFarewell: func(view.Life) bool { return false }, StandIns: func() []view.Life { return nil }, Attest: func() {}, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler),
+		IsGone: w.isGone, HasSaidFarewell: w.hasSaidFarewell, StandIns: func() []view.Life { return nil }, Attest: func() {}, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	return x
 }
@@ -172,6 +173,12 @@ func (w *nodeWorld) separate(a, b string, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut[[2]string{a, b}], w.cut[[2]string{b, a}] = cut, cut
+}
+
+func (w *nodeWorld) hasSaidFarewell(l view.Life) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.farewells[l]
 }
 
 // doubt has a node not believe that it reaches another one, as before its next heartbeat.

@@ -5,13 +5,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
 )
 
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
-// hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, until ctx ends.
+// hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
+// former standby may have granted just before another one was named, and the owner may have overwritten what that has heard of it.
 func (n *Node) hearOthers(ctx context.Context) {
 	for {
 		select {
@@ -24,9 +26,9 @@ func (n *Node) hearOthers(ctx context.Context) {
 }
 
 func (n *Node) hearOthersOnce(ctx context.Context) {
-	numbers := make(map[uint32]uint64) // by partition that is unasked, the view that it has adopted
+	numbers := make(map[uint32]uint64) // by partition for which they are to be asked, the view that it has adopted
 	for x := range n.parts.each {
-		if x.deltas.asked == unasked {
+		if x.deltas.asked == unasked || x.mustHear() {
 			numbers[x.p] = x.replica.Claim.Number
 		}
 	}
@@ -44,14 +46,31 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 	for p, number := range numbers {
 		x := &n.parts[p]
 		x.mu.Lock()
-		if x.deltas.asked == unasked && x.replica.Claim.Number == number {
-			x.deltas.asked = wasAsked
-			x.setGate(x.replica.State)
-		} else if x.deltas.asked == unasked {
+		if x.replica.Claim.Number == number {
+			x.wereAsked()
+		} else if x.deltas.asked == unasked || x.mustHear() {
 			fill(n.unasked)
 		}
 		x.mu.Unlock()
 	}
+	n.LookSoon() // predecessors may have ended
+}
+
+// wereAsked notes that the members were asked for what they have granted. x.mu is held.
+func (x *partition) wereAsked() {
+	if x.replica.State == replica.Waiting {
+		x.deltas.heard = x.replica.Claim.Term
+	}
+	if x.deltas.asked == unasked {
+		x.deltas.asked = wasAsked
+		x.setGate(x.replica.State)
+	}
+}
+
+// mustHear reports whether this node is the owner, and asks the members before it decides from its copy. x.mu is held.
+func (x *partition) mustHear() bool {
+	r := &x.replica
+	return r.State == replica.Waiting && r.IsGrantable() && x.deltas.heard != r.Claim.Term
 }
 
 // hearing is what one standby has granted.

@@ -62,6 +62,7 @@ type deltas struct {
 	own   ownDeltas
 	safe  replica.Acknowledged // those of other nodes that the standby has
 	asked asked                // notGrantable unless replica.IsGrantable
+	heard uint64               // the term for which the members were asked last, as this node is the owner
 }
 
 // partitions are all partitions of a node, by number.
@@ -252,6 +253,9 @@ func (x *partition) adopt(v *view.View, plan view.Plan) {
 	}
 	had := x.replica.Version.Term > 0 && !x.in.search.restored
 	x.step(replica.Event{Kind: replica.Adopt, Claim: claim}, nil)
+	if x.mustHear() {
+		fill(x.node.unasked)
+	}
 	x.beginSalvage(had)
 	for f := range x.out.feeds {
 		x.noteCopied(&x.out.feeds[f]) // a learner may be the standby now

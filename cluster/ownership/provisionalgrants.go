@@ -132,7 +132,10 @@ func (x *partition) posted(owner view.Life, a Posting) {
 	case x.replica.Claim.Owner != owner:
 		return
 	}
-	x.deltas.own.shared = mark{} // it may have lost them when it was fed last, and is sent them again
+	if c := x.node.peer(owner); c != nil && x.deltas.own.shared.of(owner) > a.Added {
+		fill(c.due) // it has lost them when it was fed last, and is sent them again
+	}
+	x.deltas.own.shared = mark{}
 	x.deltas.own.added = max(x.deltas.own.added, a.Added)
 	x.step(replica.Event{Kind: replica.Answered, From: owner, Number: a.Safe}, nil)
 }

@@ -174,3 +174,71 @@ func TestPostsToTheNextOwnerDoNotWait(t *testing.T) {
 		}
 	})
 }
+
+// A standby takes over from an owner that has died, and had overwritten what a former standby had shared with it. It hears that again before it decides.
+func TestNewOwnersHearFormerStandbys(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		// A key that a owns and b stands by for, until f does.
+		f := view.Life{ID: "f", Incarnation: 1}
+		plan := w.plan(&view.View{Members: []view.Member{{Life: a.Self}, {Life: b.Self}, {Life: f}}})
+		key, p := worldKey(0), 0
+		for n := 0; a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "a" || plan[p].Standby != "f"; n++ {
+			key = worldKey(n)
+			p = int(key.Partition(uint32(w.params.Partitions)))
+		}
+		w.check(key)
+		w.wait(time.Second)
+		w.separate("a", "b", true)
+		w.wait(100 * time.Millisecond)
+		const granted = 10
+		for range granted {
+			if g := b.decide(key, true); !g.Allowed {
+				t.Fatalf("the standby: %+v", g)
+			}
+		}
+		x := w.start("f", 1)
+		w.await(func(part view.Partition) bool { return part.Standby == f }, x, p)
+		w.wait(2 * feedEvery) // f has heard b
+		if g := a.decide(key, false); !g.Allowed {
+			t.Fatalf("the owner: %+v", g)
+		}
+		a.Flush(w.ctx) // f is fed the counter
+		left := a.remaining(key)
+		if lacks := x.remaining(key); lacks != left {
+			t.Fatalf("the standby has %d tokens left, want the %d of the owner", lacks, left)
+		}
+		w.mu.Lock()
+		w.farewells[a.Self] = true
+		w.mu.Unlock()
+		w.kill(a)
+		for x.Deciding()[p] == 0 {
+			w.wait(100 * time.Microsecond)
+		}
+		if got, want := x.remaining(key), left-granted; got != want {
+			t.Errorf("the new owner begins with %d tokens, want %d", got, want)
+		}
+	})
+}
+
+// An owner that has lost what was shared with it, as a standby, is sent it again as soon as it says so.
+func TestLostDeltasAreSentAgainAtOnce(t *testing.T) {
+	d := view.Life{ID: "d", Incarnation: 1}
+	for name, added := range map[string]uint64{"it has them": 3, "it has lost them": 0} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				n := w.newNode("c", 1)
+				c := &peer{node: n.Node, life: d, due: make(chan struct{}, 1)}
+				n.byLife.Store(&map[view.Life]*peer{d: c})
+				x := &n.parts[5]
+				x.deltas.own.batches, x.deltas.own.shared, x.replica.Claim.Owner = []Batch{{Number: 3}}, mark{d, 3}, d
+				x.posted(d, Posting{Added: added})
+				posts, _ := n.postsFor(d, 0, true)
+				if lost := added == 0; (len(c.due) > 0) != lost || len(posts) != 1 || (len(posts[0].Batches) > 0) != lost {
+					t.Errorf("%d calls are due, with %+v", len(c.due), posts)
+				}
+			})
+		})
+	}
+}
