@@ -51,6 +51,8 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //     standby: a limit; and one until others have taken over, while etcd is unreachable. If both are back before
 //     others have taken over, each grants from what it has kept: a limit more, and of a bucket what drains there meanwhile;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
+//   - for connections between two nodes that break while there is no other to relay: what is granted from copies until they have found each other again, a limit
+//     at most;
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
 //   - for a majority that was divided from etcd and the others, once it is back: a limit, as an owner among them may decide from an
@@ -78,6 +80,11 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	for _, slow := range p.slowlyRelayed() {
 		if both := (stretch{max(s.from, slow.from), min(s.to, slow.to)}); both.from <= both.to {
 			tokens += grantedIn(fromCopies(hits), both)
+		}
+	}
+	for _, apart := range p.disconnected() {
+		if s.meets(apart.from, apart.to) {
+			tokens += min(r.capacity(), grantedIn(fromCopies(hits), apart))
 		}
 	}
 	for _, apart := range p.divided() {
@@ -219,6 +226,16 @@ func (p Plan) slowlyRelayed() (all []stretch) {
 			if cut.Kind == OneWay && f.Kind == Slow && ends && from < to {
 				all = append(all, stretch{from, to + mended})
 			}
+		}
+	}
+	return all
+}
+
+// disconnected are the stretches in which two nodes may not have found each other again after their connections broke, and there is no third one that relays.
+func (p Plan) disconnected() (all []stretch) {
+	for _, f := range p.Faults {
+		if _, alone := p.unrelayed(f); f.Kind == Reset && alone {
+			all = append(all, stretch{f.At, f.At + mended})
 		}
 	}
 	return all
