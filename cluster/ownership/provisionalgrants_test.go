@@ -213,7 +213,7 @@ func TestNewOwnersHearFormerStandbys(t *testing.T) {
 		w.farewells[a.Self] = true
 		w.mu.Unlock()
 		w.kill(a)
-		for x.Deciding()[p] == 0 {
+		for n := 0; n < 100_000 && x.Deciding()[p] == 0; n++ { // up to 10 s
 			w.wait(100 * time.Microsecond)
 		}
 		if got, want := x.remaining(key), left-granted; got != want {
