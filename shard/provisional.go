@@ -365,7 +365,8 @@ func (s *Shard) AddGrants(grants []Grant) (moved []Grant) {
 	return moved
 }
 
-// AddGrantsToCopy counts grants of other nodes in the copy of partition p, until records of the owner are laid over them. It does nothing if p is unsealed.
+// AddGrantsToCopy counts grants of other nodes in the copy of partition p. Records of the owner replace them, unless they are under way. It does nothing if p is
+// unsealed.
 func (s *Shard) AddGrantsToCopy(p uint32, grants []Grant) {
 	x, now := &s.partitions[p], s.now()
 	x.mu.Lock()

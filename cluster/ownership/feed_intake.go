@@ -50,15 +50,13 @@ func (x *partition) take(from view.Life, m *Changes) Receipt {
 		return Again
 	}
 	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
+	x.trimShared(func(b *sharedBatch) bool { return b.Number <= m.Acknowledged.Of(b.from) })
 	if err := x.node.Shard.Apply(x.p, m.Records); err != nil {
 		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)
 		return Useless
 	}
 	isAnew := m.Index == 1 && m.Base == replica.Version{}
-	*at = intake{from, m.Session, m.Index, !m.Complete && (at.partial || len(m.Records) > 0), at.apart && !isAnew}
-	if len(m.Records) > 0 {
-		x.replica = x.replica.Fed()
-	}
+	*at = intake{from, m.Session, m.Index, !m.Complete && (at.partial || len(m.Records) > 0), at.apart && !isAnew || len(x.deltas.shared) > 0}
 	if !m.Complete {
 		return Taken
 	}

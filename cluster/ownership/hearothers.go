@@ -13,7 +13,7 @@ import (
 const askWithin = 40 * time.Millisecond
 
 // hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
-// former standby may have granted just before another one was named, and the owner may have overwritten what that has heard of it.
+// former standby may have granted until it has heard of another one.
 func (n *Node) hearOthers(ctx context.Context) {
 	for {
 		select {

@@ -59,7 +59,7 @@ type Posting struct {
 	Refused bool
 	// Added is the number of the last delta that is in the owner's counters, Safe that of the last one that is in the standby's copy too.
 	Added, Safe uint64
-	// Shared says that the node does not decide, but may grant from its copy: they are in that until records of the owner are laid over it.
+	// Shared says that the node does not decide, but may grant from its copy: they are over that for as long as it may.
 	Shared bool
 }
 

@@ -59,10 +59,12 @@ type receiving struct {
 
 // deltas are the grants from copies of one partition, as far as nodes do not have them yet.
 type deltas struct {
-	own   ownDeltas
-	safe  replica.Acknowledged // those of other nodes that the standby has
-	asked asked                // notGrantable unless replica.IsGrantable
-	heard uint64               // the term for which the members were asked last, as this node is the owner
+	own ownDeltas
+	// shared are the deltas of other nodes that are over the copy: those of replica.Shared. Records of the owner are merged with them.
+	shared []sharedBatch
+	safe   replica.Acknowledged // those of other nodes that the standby has
+	asked  asked                // notGrantable unless replica.IsGrantable
+	heard  uint64               // the term for which the members were asked last, as this node is the owner
 }
 
 // partitions are all partitions of a node, by number.
@@ -112,6 +114,12 @@ type ownDeltas struct {
 	idle    time.Time
 }
 
+// sharedBatch is a Batch of another node. There are as many of a node as that may have itself.
+type sharedBatch struct {
+	from view.Life
+	Batch
+}
+
 // asked says whether the members were asked for what they have granted, before this node grants from a copy: another standby may have been named while the
 // owner was not reached, and have granted.
 type asked uint8
@@ -131,6 +139,7 @@ func (x *partition) step(e replica.Event, added []Batch) {
 	for i := range actions {
 		x.act(&actions[i], added)
 	}
+	x.trimShared(func(b *sharedBatch) bool { return b.Number > r.Shared.Of(b.from) })
 	if settled, complete := r.Report(); settled != wasSettled || complete != wasComplete {
 		x.node.reportDue.Store(true)
 	}
@@ -177,6 +186,8 @@ func (x *partition) act(a *replica.Action, added []Batch) {
 					x.node.Shard.AddGrants(b.Grants)
 				} else {
 					x.node.Shard.AddGrantsToCopy(x.p, b.Grants)
+					x.deltas.shared = append(x.deltas.shared, sharedBatch{a.To, b})
+					x.setUnderway()
 					x.in.feed.apart = true
 				}
 				x.node.Observer.Added(len(b.Grants))
@@ -284,15 +295,29 @@ func (x *partition) trimBatches(below uint64) {
 	if len(x.deltas.own.batches) == had {
 		return
 	}
-	x.node.Shard.Underway(x.p, flatten(x.deltas.own.batches))
+	x.setUnderway()
 	x.node.batches.Add(int64(len(x.deltas.own.batches) - had))
 }
 
-func flatten(batches []Batch) (grants []shard.Grant) {
-	for _, b := range batches {
+// trimShared forgets deltas of other nodes: the copy has them, or counts without them.
+func (x *partition) trimShared(known func(b *sharedBatch) bool) {
+	had := len(x.deltas.shared)
+	x.deltas.shared = slices.DeleteFunc(x.deltas.shared, func(b sharedBatch) bool { return known(&b) })
+	if len(x.deltas.shared) < had {
+		x.setUnderway()
+	}
+}
+
+// setUnderway has records of the owner merged with the deltas that it may not have.
+func (x *partition) setUnderway() {
+	var grants []shard.Grant
+	for _, b := range x.deltas.own.batches {
 		grants = append(grants, b.Grants...)
 	}
-	return grants
+	for _, b := range x.deltas.shared {
+		grants = append(grants, b.Grants...)
+	}
+	x.node.Shard.Underway(x.p, grants)
 }
 
 // dropUnused gives up copies that have been of no use for long.

@@ -133,7 +133,7 @@ func (x *partition) posted(owner view.Life, a Posting) {
 		return
 	}
 	if c := x.node.peer(owner); c != nil && x.deltas.own.shared.of(owner) > a.Added {
-		fill(c.due) // it has lost them when it was fed last, and is sent them again
+		fill(c.due) // it has lost them, and is sent them again
 	}
 	x.deltas.own.shared = mark{}
 	x.deltas.own.added = max(x.deltas.own.added, a.Added)

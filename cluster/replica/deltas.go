@@ -48,6 +48,16 @@ func (a Acknowledged) With(l view.Life, last uint64) Acknowledged {
 	return slices.Insert(slices.Clone(a), i, Mark{l, last})
 }
 
+// beyond returns the marks of a whose last deltas are not among those of other.
+func (a Acknowledged) beyond(other Acknowledged) (rest Acknowledged) {
+	for _, m := range a {
+		if m.Last > other.Of(m.Life) {
+			rest = append(rest, m)
+		}
+	}
+	return rest
+}
+
 func (a Acknowledged) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(a, id, func(m Mark, id string) int { return strings.Compare(m.Life.ID, id) })
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A standby adds what a former one has granted, once, without a later version. When it begins to decide, that is part of its copy. What the owner feeds
-// it before replaces it, and no other node takes shared deltas.
+// it before is below it, unless it is in that. No other node takes shared deltas.
 func TestSharedDeltas(t *testing.T) {
 	owner, standby, former := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}, view.Life{ID: "c", Incarnation: 1}
 	claim := Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}}
@@ -37,8 +37,12 @@ func TestSharedDeltas(t *testing.T) {
 	}
 
 	fed, _ := shared.Step(Event{Kind: Feed, From: owner, Number: 4, Version: Version{2, 8}}, true)
-	if fed.Shared != nil || fed.Acknowledged.Of(former) != 0 || shared.Fed().Shared != nil {
+	if fed.Shared.Of(former) != 2 || fed.Acknowledged.Of(former) != 0 {
 		t.Errorf("after a feed of the owner, which does not have them: %+v", fed)
+	}
+	feed := Event{Kind: Feed, From: owner, Number: 4, Version: Version{2, 10}, Acknowledged: Acknowledged{{former, 2}}}
+	if fed, _ := fed.Step(feed, true); fed.Shared != nil || fed.Acknowledged.Of(former) != 2 {
+		t.Errorf("after one that has them: %+v", fed)
 	}
 	r.Claim.Standby = former
 	if _, actions := r.Step(posted(1, 3), true); len(actions) > 0 {

@@ -53,7 +53,7 @@ type Replica struct {
 	Version Version
 	// Acknowledged are the deltas that are in the copy.
 	Acknowledged Acknowledged
-	// Shared are deltas that former standbys have posted to this node, as the standby, while they did not reach the owner. They are in the copy, apart from
+	// Shared are deltas that former standbys have posted to this node, as the standby, while they did not reach the owner. They are over the copy, beyond
 	// Acknowledged. IsGrantable unless it is nil.
 	Shared Acknowledged
 	// Gave is the term of the owner to which it gave its final state as an owner that decided, 0 for none: its copy was complete then.
@@ -187,15 +187,9 @@ func (r Replica) feed(e Event) (Replica, []Action) {
 	return r, actions
 }
 
-// Fed returns the replica once a part of a feed was laid over the copy: which shared deltas are in it is not known any more.
-func (r Replica) Fed() Replica {
-	r.Shared = nil
-	return r
-}
-
-// install replaces the copy by that of an event, and drops the deltas that are in it.
+// install replaces the copy by that of an event, and drops the deltas that are in it. Those that were shared, and are not, are kept over it.
 func (r Replica) install(e Event) (Replica, []Action) {
-	r.Version, r.Acknowledged, r.Shared = e.Version, e.Acknowledged, nil
+	r.Version, r.Acknowledged, r.Shared = e.Version, e.Acknowledged, r.Shared.beyond(e.Acknowledged)
 	return r.trim([]Action{{Kind: Install}}, r.Acknowledged)
 }
 

@@ -399,13 +399,13 @@ func (s *search) apply(y *world, i int, e Event, m *worldMessage) bool {
 	}
 	r, actions := s.step(y.replica(i), e, !n.suspended)
 	y.keep(i, r)
+	for k := range actions {
+		s.perform(y, i, &actions[k], m)
+	}
 	if r.State == Deciding { // what was shared is part of the copy now
 		for _, k := range before.nodes[i].shared.unpack() {
 			n.content |= y.deltaBits(codeOf(k.Life), Deltas{1, k.Last + 1})
 		}
-	}
-	for k := range actions {
-		s.perform(y, i, &actions[k], m)
 	}
 	if (e.Kind == Feed || e.Kind == Answered || e.Kind == Drop) && y.isUnnamed(n.life) {
 		y.lose() // what it has believed is lost with the owner that had said so
