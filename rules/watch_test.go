@@ -3,6 +3,7 @@ package rules
 import (
 	"log/slog"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +46,8 @@ func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events, done := make(chan fsnotify.Event), make(chan struct{})
 		w := watch{watcher: &fsnotify.Watcher{Events: events}}
-		go func() {
+		var sender sync.WaitGroup
+		sender.Go(func() {
 			for {
 				select {
 				case events <- fsnotify.Event{}:
@@ -54,12 +56,13 @@ func TestWaitIsBounded(t *testing.T) {
 					return
 				}
 			}
-		}()
+		})
 		begin := time.Now()
 		if _, took := w.wait(t.Context(), nil); !took || time.Since(begin) != settleMost {
 			t.Errorf("%t after %v, want %v", took, time.Since(begin), settleMost)
 		}
 		close(done)
+		sender.Wait() // it may sleep, and time stands still once this has returned
 	})
 }
 
