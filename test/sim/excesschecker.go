@@ -53,6 +53,7 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for connections between two nodes that break while there is no other to relay: what is granted from copies until they have found each other again, a limit
 //     at most;
+//   - of a bucket, what drains while copies decide: what they have granted is sent on in parts, each of which drains, too (algorithms.Merge);
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
 //   - for a majority that was divided from etcd and the others, once it is back: a limit, as an owner among them may decide from an
@@ -82,6 +83,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 			tokens += grantedIn(fromCopies(hits), both)
 		}
 	}
+	tokens += r.drainedInParts(fromCopies(hits), s)
 	for _, apart := range p.disconnected() {
 		if s.meets(apart.from, apart.to) {
 			tokens += min(r.capacity(), grantedIn(fromCopies(hits), apart))
@@ -102,6 +104,17 @@ func (r Rule) drains(length time.Duration) int64 {
 		return 0
 	}
 	return int64(float64(r.Limit) * length.Seconds() / r.Window.Seconds())
+}
+
+// drainedInParts is how many tokens leave a bucket from the first to the last of hits that meet a stretch, and no more than those have taken.
+func (r Rule) drainedInParts(hits []Hit, s stretch) int64 {
+	all := stretch{s.to, s.from}
+	for _, h := range hits {
+		if s.meets(h.From, h.To) {
+			all = stretch{min(all.from, h.From), max(all.to, h.To)}
+		}
+	}
+	return min(r.drains(max(all.to-all.from, 0)), grantedIn(hits, s))
 }
 
 // dies reports whether a fault is that a node dies.

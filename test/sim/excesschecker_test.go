@@ -120,6 +120,7 @@ func TestExcess(t *testing.T) {
 			[]Fault{{Kind: OneWay, At: 4 * second, For: 2 * second, Node: "b", Other: "c"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}}},
 		"a relay": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
+		"bucket, of copies": {"bucket", join(at(5*second, 31), copied(at(6*second, 1)), copied(at(8*second, 1)), at(8*second, 6+2-2)), one(8 * second), nil},
 		"reset, no relay": {"fixed-hour", join(at(5*second, 38), copied(at(10*second, 5))), at(20*second, 3),
 			[]Fault{{Kind: Restart, At: 9 * second, Node: "c"}, {Kind: Reset, At: 10 * second, Node: "a", Other: "b"}}},
 		"reset": {"fixed-hour", join(at(5*second, 35), copied(at(10*second, 5))), one(20 * second), []Fault{{Kind: Reset, At: 10 * second, Node: "a", Other: "b"}}},
