@@ -86,9 +86,15 @@ func (bucket) merge(l Limit, a, b State, _ int64) State {
 // charge adds the tokens to the level at the instant of s, as long as it has not drained since: both then drain once. It
 // moves to the instant of the tokens where the sum would be more than any limit.
 func (bucket) charge(l Limit, s State, _, takenAt, tokens int64) State {
+	return chargeMeter(l, s, takenAt, tokens, false)
+}
+
+// chargeMeter is charge. If the whole counter was in use since the instant of s, it adds the tokens at that instant also if s by itself has drained since.
+func chargeMeter(l Limit, s State, takenAt, tokens int64, inUse bool) State {
 	m, then := storedMeter(&l, s), meterAt(&l, s, takenAt)
 	more := l.units(tokens).minus(product(then.at-takenAt, l.Limit))
-	if then.zero() || !m.plus(more).minus(l.units(MaxLimit)).zero() {
+	restarts := then.zero() && (m.zero() || !inUse)
+	if restarts || !m.plus(more).minus(l.units(MaxLimit)).zero() {
 		m = then
 	}
 	m.add(&l, more)

@@ -70,6 +70,14 @@ func merged(l *Limit, a, b *counter, now int64) *counter {
 	return c
 }
 
+func (c *counter) chargeInUse(l *Limit, now, takenAt, tokens int64) {
+	if l.Algorithm.Long() {
+		c.long.Charge(l, now, takenAt, tokens)
+		return
+	}
+	c.state = ChargeInUse(l, c.state, now, takenAt, tokens)
+}
+
 func (c *counter) charge(l *Limit, now, takenAt, tokens int64) {
 	if l.Algorithm.Long() {
 		c.long.Charge(l, now, takenAt, tokens)

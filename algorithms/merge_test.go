@@ -240,6 +240,40 @@ func TestMetersInTurnsLoseNothing(t *testing.T) {
 	}
 }
 
+// Parts of a meter that is never empty add up to it, although each of them may have drained by itself. So may those that a copy delivers.
+func TestPartsOfAMeterInUse(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, GCRA, LeakyBucket} {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				l := drawModestLimit(t, a)
+				l.Limit = max(1, l.Limit)
+				now := drawStart(t, l) / 2
+				var sum, part, one counter
+				first := rapid.Int64Range(1, l.Capacity()).Draw(t, "first")
+				sum.charge(l, now, now, first)
+				one.charge(l, now, now, first)
+				charges := rapid.IntRange(1, 30).Draw(t, "charges")
+				for range charges {
+					now += rapid.Int64Range(0, max(0, one.look(l, now, 0).ResetAt-now-1)).Draw(t, "later") // before it is empty
+					if rapid.Bool().Draw(t, "a new part") {
+						sum.merge(l, &part, now)
+						part = counter{}
+					}
+					tokens := rapid.Int64Range(1, l.Capacity()).Draw(t, "tokens")
+					part.chargeInUse(l, now, now, tokens)
+					one.charge(l, now, now, tokens)
+				}
+				sum.merge(l, &part, now)
+				slack := int64(2*charges+2) << grain(l.Window)
+				together, alone := sum.look(l, now, 0).ResetAt, one.look(l, now, 0).ResetAt
+				if together < alone-slack || together > addInstant(alone, slack) {
+					t.Fatalf("together empty at %d, one would be at %d", together, alone)
+				}
+			})
+		})
+	}
+}
+
 // Where a step has room, a charge at its instant is that step.
 func TestChargeIsStep(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {

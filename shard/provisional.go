@@ -226,6 +226,8 @@ func (s *Shard) recordGrantLocked(p *partition, t *Take, now int64) {
 	}
 	g.Limit = t.Limit
 	switch {
+	case g.Long == nil && t.Cost > 0 && g.Limit.Capacity()-t.Decision.Remaining-t.Cost > 0: // the counter was in use before
+		g.State = algorithms.ChargeInUse(&g.Limit, g.State, now, t.Decision.At, t.Cost)
 	case g.Long == nil && t.Cost > 0:
 		g.State = algorithms.Charge(&g.Limit, g.State, now, t.Decision.At, t.Cost)
 	case g.Long == nil:

@@ -201,6 +201,32 @@ func TestProvisionalGrantsAddUp(t *testing.T) {
 	})
 }
 
+// What a copy grants of a bucket adds up at the owner, in however many parts it comes: the bucket drains once.
+func TestPartsOfABucketAddUp(t *testing.T) {
+	for a := algorithms.TokenBucket; a <= algorithms.LeakyBucket; a++ {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				owner, standby := newPair(t)
+				k, l := key("k", 0), algorithms.Limit{Algorithm: a, Limit: 20, Burst: 40, Window: int64(10 * time.Second)}
+				ask(owner, k, l, 30)
+				drain(t, owner, standby, 0, ToStandby)
+				for range 4 {
+					for range 3 { // a token has drained each time before the next one comes
+						time.Sleep(600 * time.Millisecond)
+						if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 1}); !g.Allowed {
+							t.Fatalf("%+v", g)
+						}
+					}
+					owner.AddGrants(standby.TakeGrants(0, 100))
+				}
+				if got, want := used(owner, k, l), used(standby, k, l); got != want {
+					t.Errorf("the owner has %d tokens in use, its standby %d", got, want)
+				}
+			})
+		})
+	}
+}
+
 func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	const limit = 1000 // never reached
 	limits := everyLimit(limit)
