@@ -71,9 +71,10 @@ func (c *Client) refusal() *AccessError {
 	return first
 }
 
-// noteEnd notes what the end of a stream says of the access of this client. The end of a connection says nothing: a node
+// noteEnd notes why a stream has ended, and what that says of the access of this client. The end of a connection says nothing: a node
 // ends it after it has refused a certificate.
 func (c *Client) noteEnd(m *member, err error) {
+	m.setProblem(err)
 	switch {
 	case isRefusal(err):
 		c.note(m, err)

@@ -178,9 +178,7 @@ func (c *Client) Node() *Node {
 
 // changed is told by a conn that it has come up, or why not.
 func (c *Client) changed(m *member, problem error) {
-	m.mu.Lock()
-	m.problem = problem
-	m.mu.Unlock()
+	m.setProblem(problem)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if problem == nil {

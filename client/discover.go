@@ -50,6 +50,13 @@ func (m *member) nodeID() string {
 	return ""
 }
 
+// setProblem notes why the member cannot be asked, or, with nil, that it can.
+func (m *member) setProblem(problem error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problem = problem
+}
+
 func (m *member) up() bool {
 	return slices.ContainsFunc(m.conns, func(c *conn) bool { return c.up.Load() })
 }
