@@ -380,6 +380,7 @@ func (x *worldNodeRun) Hear(ctx context.Context, to view.Life) ([]Post, error) {
 	if err != nil {
 		return nil, err
 	}
+	y.Adopt(x.View()) // a call names the caller's view
 	posts := y.Node.Hear(x.Self)
 	return posts, x.back(ctx, y)
 }

@@ -53,7 +53,7 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for connections between two nodes that break while there is no other to relay: what is granted from copies until they have found each other again, a limit
 //     at most;
-//   - of a bucket, what drains while copies decide: what they have granted is sent on in parts, each of which drains, too (algorithms.Merge);
+//   - of a bucket, what drains while copies decide: parts of what they have granted drain apart if the owner feeds the copy meanwhile (algorithms.Merge);
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
 //   - for a majority that was divided from etcd and the others, once it is back: a limit, as an owner among them may decide from an
