@@ -71,7 +71,7 @@ func BenchmarkFeed(b *testing.B) {
 		}
 		for more := true; more || c.copies.more; {
 			var changes []*Changes
-			if changes, more = c.pack(); !c.send(b.Context(), changes) {
+			if changes, more = c.pack(false); !c.send(b.Context(), changes) {
 				b.Fatal("not sent")
 			}
 		}

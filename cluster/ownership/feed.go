@@ -17,12 +17,13 @@ const (
 	followers    = 2         // nodes that are fed one partition: the standby, and a learner
 	recordBytes  = 32 << 10  // of one message, about
 	messageBytes = 128 << 10 // of the messages of one call, about
-	copyBytes    = 32 << 10  // of these, of copies that are not complete
+	copyBytes    = 12 << 10  // of these, of copies that are not complete, for each copyWay that a call takes at least
 	feedRest     = 2         // times as long as nodes worked for a call, before the next one of what is more than a call has room for
-	copyTurn     = 64        // messages of one copy in a row, at least: others need not wait for one that changes faster than it is sent
-	copyRest     = 6         // times as long, before the next one with copies that are not complete
+	copyTurn     = 256       // messages of one copy in a row, at least: others need not wait for one that changes faster than it is sent
+	copyRest     = 8         // times as long, before the next one with copies that are not complete
 	feedRestMost = 100 * time.Millisecond
-	copyRestMost = 25 * time.Millisecond // under full load: a standby must not lack a copy for long
+	copyRestMost = 10 * time.Millisecond // under full load: a standby must not lack a copy for long
+	copyWay      = 500 * time.Microsecond
 )
 
 // feed is how far a node is fed. The zero value is that of none. Its place in partition.feeds is its number as a follower of the shard.
@@ -156,8 +157,9 @@ func (n *Node) Hurry(p uint32) {
 }
 
 // feed sends a peer the changes that it is to have, and some of the copies that are not complete yet, and returns how long to rest. It takes its time
-// over these copies: checks are decided meanwhile, on as few processors. A peer that cannot take a final state yet is soon sent it again.
-func (c *peer) feed(ctx context.Context) (rest time.Duration) {
+// over these copies: checks are decided meanwhile, on as few processors. A peer that cannot take a final state yet is soon sent it again. Copies says
+// that it is time for copies, and the first call need carry no more.
+func (c *peer) feed(ctx context.Context, copies bool) (rest time.Duration) {
 	defer func() {
 		if c.retry {
 			c.retry = false
@@ -165,17 +167,15 @@ func (c *peer) feed(ctx context.Context) (rest time.Duration) {
 		}
 	}()
 	for {
-		changes, more := c.pack()
-		if len(changes) == 0 {
-			return hurryEvery
-		}
-		if c.way == 0 && !c.send(ctx, nil) || !c.send(ctx, changes) {
+		changes, more := c.pack(copies)
+		if len(changes) > 0 && (c.way == 0 && !c.send(ctx, nil) || !c.send(ctx, changes)) {
 			return feedEvery
 		}
 		c.copies.rest(min(copyRest*c.worked, copyRestMost))
 		if !more {
 			return hurryEvery
 		}
+		copies = false
 		pause(ctx, min(feedRest*c.worked, feedRestMost))
 	}
 }
@@ -191,9 +191,10 @@ type copyPace struct {
 	row  uint64      // how many of that there were in a row
 }
 
-// begin begins a call. Hurry says that no checks are decided meanwhile.
-func (c *copyPace) begin(hurry bool) {
-	c.room, c.some, c.more = copyBytes, false, false
+// begin begins a call. Way is the least that one has taken: one piece at a time is under way, so that it is larger where a call takes longer. Hurry says that
+// no checks are decided meanwhile.
+func (c *copyPace) begin(way time.Duration, hurry bool) {
+	c.room, c.some, c.more = min(copyBytes*int(max(1, way/copyWay)), messageBytes), false, false
 	switch {
 	case hurry:
 		c.room = messageBytes
@@ -243,16 +244,20 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 // pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more than
-// copies that are not complete.
-func (c *peer) pack() (changes []*Changes, more bool) {
+// copies that are not complete. Copies has it look no further once the call has no more room for these.
+func (c *peer) pack(copies bool) (changes []*Changes, more bool) {
 	partitions, size := c.partitions(), 0
 	first, _ := slices.BinarySearch(partitions, c.turn)
 	turn := c.turn
-	c.copies.begin(c.node.isOver.Load())
+	c.copies.begin(c.way, c.node.isOver.Load())
 	for i := range partitions {
+		if copies && c.copies.room <= 0 {
+			c.copies.more = true
+			break
+		}
 		p := partitions[(first+i)%len(partitions)]
 		if size >= messageBytes { // it is the first one next time
-			c.turn = p
+			c.turn, c.copies.more = p, true
 			return changes, true
 		}
 		had := c.copies.room
@@ -300,7 +305,11 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	if d.to == x.replica.Claim.Standby {
 		round = x.node.Observer.Begin(x.p)
 	}
-	c.buf, more = x.node.Shard.Changes(x.p, shard.Follower(f), c.buf[:0], recordBytes)
+	most := recordBytes
+	if isCopy {
+		most = min(most, c.copies.room)
+	}
+	c.buf, more = x.node.Shard.Changes(x.p, shard.Follower(f), c.buf[:0], most)
 	records := bytes.Clone(c.buf)
 	number := uint64(0)
 	// The next owner would not know what nodes are lent. They are lent nothing more since the feed is given brief counters.

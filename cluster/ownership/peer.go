@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,7 @@ type peer struct {
 	buf    []byte        // for the records of one message
 
 	mu  sync.Mutex
-	fed map[uint32]bool // the partitions of which it is fed something; guarded by mu
+	fed []uint32 // the partitions of which it is fed something, in ascending order; guarded by mu
 }
 
 // meet keeps a peer for each other life that a view names. n.mu is held.
@@ -58,7 +57,7 @@ func (n *Node) meet(v *view.View) {
 		}
 		c := old[m.Life]
 		if c == nil {
-			c = &peer{node: n, life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1), fed: make(map[uint32]bool)}
+			c = &peer{node: n, life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
 		}
 		all[m.Life] = c
 		n.attend(c)
@@ -110,6 +109,7 @@ func (c *peer) serve(ctx context.Context) {
 	c.copies.due = time.NewTimer(feedEvery)
 	defer c.copies.due.Stop()
 	for {
+		some := false
 		select {
 		case <-ctx.Done():
 			return
@@ -119,8 +119,9 @@ func (c *peer) serve(ctx context.Context) {
 			c.askVersions(ctx)
 		case <-c.soon:
 		case <-c.copies.due.C:
+			some = true
 		}
-		rest.Reset(c.feed(ctx))
+		rest.Reset(c.feed(ctx, some))
 		select {
 		case <-ctx.Done():
 			return
@@ -147,16 +148,17 @@ func fill(c chan struct{}) {
 func (c *peer) partitions() []uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Sorted(maps.Keys(c.fed))
+	return slices.Clone(c.fed)
 }
 
 // setFed records whether a peer is fed a partition.
 func (c *peer) setFed(p uint32, fed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fed {
-		c.fed[p] = true
-	} else {
-		delete(c.fed, p)
+	switch i, was := slices.BinarySearch(c.fed, p); {
+	case fed && !was:
+		c.fed = slices.Insert(c.fed, i, p)
+	case !fed && was:
+		c.fed = slices.Delete(c.fed, i, i+1)
 	}
 }
