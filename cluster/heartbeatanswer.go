@@ -42,7 +42,7 @@ func stateOf(named string) State {
 func (s *memberStatus) reachesLately(id string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.heard) < replica.LeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
+	return time.Since(s.heard) < replica.LeaseTime && !s.heard.Before(since) && slices.Contains(s.reaches, id)
 }
 
 // missesLately reports whether the member has said in the last replica.LeaseTime which members it reaches, and the one of that id was not among them.
@@ -56,5 +56,5 @@ func (s *memberStatus) missesLately(id string) bool {
 func (s *memberStatus) heardSince(at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard.After(at)
+	return !s.heard.Before(at)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -78,14 +79,25 @@ func (m *knownMembers) Unconnected() (pairs []view.Pair) {
 // wordWithin is how long others may take to say whether they reach a member that this node has lost.
 const wordWithin = 150 * time.Millisecond
 
-// awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now. It is asked.
+// askAboutLost asks all members which ones they reach, each time that one has ceased to answer this node, until ctx ends. Checks need the answer at once.
+func (m *knownMembers) askAboutLost(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.router.losses:
+			m.beatSoon()
+		}
+	}
+}
+
+// awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now.
 func (m *knownMembers) awaitsWord(id string, lost time.Time) bool {
 	if time.Since(lost) >= wordWithin {
 		return false
 	}
 	for _, c := range m.all() {
 		if c.member.ID != id && m.router.Reaches(c.member.ID) && !c.heardSince(lost) {
-			m.beatSoon()
 			return true
 		}
 	}

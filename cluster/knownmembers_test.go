@@ -46,3 +46,25 @@ func TestLaterLifeThatAnswers(t *testing.T) {
 		}
 	})
 }
+
+// A member that this node has lost is reached for as long as others reach it, also if this node is first asked about it when they should have said so. A next
+// owner would decide from its copy else, apart from the former one.
+func TestOthersSayWhetherTheyReachALostMember(t *testing.T) {
+	for phase := time.Duration(0); phase < heartbeatEvery; phase += heartbeatEvery / 10 {
+		inOwners(t, func(t *testing.T, c *ownershipCluster) {
+			c.start("a", "b", "c")
+			c.settled()
+			time.Sleep(phase)
+			c.unreach(true, "b:1", "c")
+			n, b := c.alive["c"], Life{ID: "b", Incarnation: 1}
+			c.await("c loses b", func() bool { return !n.router.Reaches("b") })
+			for range 10 {
+				time.Sleep(wordWithin)
+				if !n.owners.Reached(b) {
+					t.Errorf("cut %v after the members settled: c takes b for lost, which a reaches", phase)
+					break
+				}
+			}
+		})
+	}
+}

@@ -220,6 +220,7 @@ func (o *Owners) Run(ctx context.Context) {
 		o.attend(c)
 	}
 	o.cohort.Go(func() error { o.admission.run(ctx); return nil })
+	o.cohort.Go(func() error { o.knownMembers.askAboutLost(ctx); return nil })
 	o.mu.Unlock()
 	o.node.Run(ctx)
 	o.mu.Lock()

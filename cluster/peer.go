@@ -71,6 +71,10 @@ func (r *Router) start(p *peer) {
 		}
 		if !answers {
 			p.lost.Store(int64(time.Since(r.hot.started)))
+			select {
+			case r.losses <- struct{}{}:
+			default: // it is full already
+			}
 		}
 		if ctx.Err() == nil {
 			r.tell(p.member, answers)

@@ -50,6 +50,7 @@ type Router struct {
 	table atomic.Pointer[routingTable]
 	calls sync.Pool // of *ask, this router's own: channels belong to one synctest bubble
 
+	losses  chan struct{} // full when a member has ceased to answer; has room for one
 	stop    context.CancelFunc
 	stopped context.Context // ends with Close; what the peers' goroutines live by
 	running sync.WaitGroup  // the peers' goroutines
@@ -331,6 +332,7 @@ func NewRouter(c RouterConfig) *Router {
 		attempt: c.AttemptTimeout,
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
+		losses:  make(chan struct{}, 1),
 
 		tracer: c.Tracer,
 		busy:   c.Busy,
