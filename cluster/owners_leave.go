@@ -12,7 +12,7 @@ import (
 
 // Times of a node that ends.
 const (
-	postTimeout     = 250 * time.Millisecond // for others to have what it has granted from copies
+	lastTimeout     = 250 * time.Millisecond // for others to have all that it has
 	farewellTimeout = 250 * time.Millisecond // for members to hear its farewell
 )
 
@@ -41,13 +41,13 @@ func (o *Owners) EndConfirming() {
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 
-// SayFarewell ends that this node decides and confirms decision leases, for good. It posts what the node has granted from copies, and then says so to all
+// SayFarewell ends that this node decides and confirms decision leases, for good. It sends others all that the node has, and then says so to all
 // members that it reaches. They need not wait for the end of its etcd lease, which may not have been given back. The servers of the node have stopped, so
 // that it grants nothing any more. A node that no view names says nothing.
 func (o *Owners) SayFarewell() {
 	o.node.End()
 	o.EndConfirming()
-	o.postAll()
+	o.sendLast()
 	o.mu.Lock()
 	isNamed := o.view != nil && o.view.Names(o.life())
 	o.mu.Unlock()
@@ -70,10 +70,10 @@ func (o *Owners) SayFarewell() {
 	calls.Wait()
 }
 
-func (o *Owners) postAll() {
-	ctx, cancel := context.WithTimeout(context.Background(), postTimeout)
+func (o *Owners) sendLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
 	defer cancel()
-	o.node.PostAll(ctx)
+	o.node.SendLast(ctx)
 }
 
 // Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/shard"
 )
@@ -27,10 +26,14 @@ func (n *Node) Flush(ctx context.Context) {
 	}
 }
 
-// PostAll returns once the owners that this node reaches, or else the standbys, have what it has granted from its copies. It grants nothing any more, and is
-// about to end. It gives up when ctx ends: an owner that waits for predecessors adds them without answering for them.
-func (n *Node) PostAll(ctx context.Context) {
-	for n.isRunning() && !n.isPosted() && ctx.Err() == nil {
+// SendLast returns once the nodes that this one reaches have all that it has: standbys and learners what was posted to it since Flush, next owners its final
+// states, and owners, or else standbys, what it has granted from its copies. It is over, gets nothing any more, and is about to end. It gives up when ctx ends:
+// an owner that waits for predecessors adds grants without answering for them.
+func (n *Node) SendLast(ctx context.Context) {
+	for x := range n.parts.each {
+		x.wantAll()
+	}
+	for n.isRunning() && !(n.isPosted() && n.isFlushed()) && ctx.Err() == nil {
 		n.remind()
 		pause(ctx, flushEvery)
 	}
@@ -71,16 +74,17 @@ func (x *partition) owesSomeone() bool {
 	return false
 }
 
-// wantAll has the standby and the learner given short-lived counters too. x.mu is held.
+// wantAll has the standby and the learner given short-lived counters too, and what was added since it was looked last. x.mu is held.
 func (x *partition) wantAll() {
 	for f := range x.out.feeds {
-		if x.out.feeds[f].to != (view.Life{}) {
+		if d := &x.out.feeds[f]; d.to != (view.Life{}) {
+			d.rests = false
 			x.node.Shard.SetWants(x.p, shard.Follower(f), shard.Wants{Brief: true, Urgent: true})
 		}
 	}
 }
 
-// isFlushed reports whether all standbys and learners that this node reaches have all that it has.
+// isFlushed reports whether all standbys, learners and next owners that this node reaches have all that it has.
 func (n *Node) isFlushed() bool {
 	for x := range n.parts.each {
 		if !x.isFlushed() {
@@ -90,11 +94,8 @@ func (n *Node) isFlushed() bool {
 	return true
 }
 
-// isFlushed reports whether the standby and the learner have all that this node has, if it reaches them. x.mu is held.
+// isFlushed reports whether the standby and the learner, or the next owner, have all that this node has, if it reaches them. x.mu is held.
 func (x *partition) isFlushed() bool {
-	if x.replica.State != replica.Deciding {
-		return true
-	}
 	for f := range x.out.feeds {
 		d := &x.out.feeds[f]
 		if x.node.peer(d.to) != nil && x.node.Peers.Reaches(d.to) && (d.unsent != nil || !d.rests) {

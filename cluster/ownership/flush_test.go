@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -32,7 +33,7 @@ func TestFlush(t *testing.T) {
 }
 
 // A standby that ends leaves what it has granted to the owner, also if that does not decide any more: without etcd, both are about to end.
-func TestPostAll(t *testing.T) {
+func TestSendLast(t *testing.T) {
 	runWorld(t, 1, func(w *nodeWorld) {
 		a, b := w.start("a", 1), w.start("b", 1)
 		w.awaitSettled()
@@ -49,51 +50,79 @@ func TestPostAll(t *testing.T) {
 				t.Fatalf("the standby: %+v", g)
 			}
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
-		defer cancel()
-		b.PostAll(ctx)
-		w.kill(b)
+		w.end(b)
 		if after := a.remaining(key); before-after != granted {
 			t.Errorf("the owner had %d tokens left and has %d, and the standby has granted %d", before, after, granted)
 		}
 	})
 }
 
-// An owner that has flushed takes what a former standby has granted, and ends before its standby has it. The grantor ends as well, and keeps it in its snapshot.
+// apart has the owner a of a partition cut off from its standby, which has granted tokens of a key and is not the standby any more, and that from the next one.
+// Then no node reaches etcd, and a has flushed.
+func (w *nodeWorld) apart(granted int) (a, grantor, standby *worldNodeRun, key ring.Key) {
+	for _, id := range []string{"a", "b", "c"} {
+		w.start(id, 1)
+	}
+	w.awaitSettled()
+	a = w.life("a")
+	key, p := a.keyOf()
+	grantor = w.life(a.View().Partitions[p].Standby.ID)
+	standby = w.life(map[string]string{"b": "c", "c": "b"}[grantor.Self.ID])
+	w.wait(time.Second)
+	w.separate("a", grantor.Self.ID, true)
+	for n := 0; n < granted; w.wait(time.Millisecond) {
+		if grantor.decide(key, true).Takes[0].Source == shard.Provisional { // not before it has asked others
+			n++
+		}
+	}
+	w.separate(grantor.Self.ID, standby.Self.ID, true)
+	w.mu.Lock()
+	w.wishes[grantor.Self] = view.Leaving
+	w.mu.Unlock()
+	w.await(func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == standby.Self }, grantor, int(p))
+	w.wait(500 * time.Millisecond)
+	for _, x := range w.living() {
+		w.separate(x.Self.ID, "etcd", true)
+	}
+	a.Flush(w.ctx)
+	return a, grantor, standby, key
+}
+
+// end has a node send the last that others are to have, and end.
+func (w *nodeWorld) end(x *worldNodeRun) {
+	ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
+	defer cancel()
+	x.End()
+	x.SendLast(ctx)
+	w.kill(x)
+}
+
+// An owner that has flushed takes what a former standby has granted, and its standby has it before it ends.
+func TestGrantsPostedAfterTheFlush(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		const granted = 10
+		a, grantor, standby, key := w.apart(granted)
+		w.separate("a", grantor.Self.ID, false)
+		before := standby.remaining(key)
+		for a.remaining(key) != before-granted {
+			w.wait(100 * time.Microsecond)
+		}
+		w.end(a)
+		if left := standby.remaining(key); left != before-granted {
+			t.Errorf("the standby has %d tokens left, it had %d, and %d were granted", left, before, granted)
+		}
+	})
+}
+
+// An owner that has flushed takes what a former standby has granted, and dies before its standby has it. The grantor ends, and keeps it in its snapshot.
 func TestGrantsPostedToAnOwnerThatEnds(t *testing.T) {
 	runWorld(t, 1, func(w *nodeWorld) {
-		for _, id := range []string{"a", "b", "c"} {
-			w.start(id, 1)
-		}
-		w.awaitSettled()
-		a := w.life("a")
-		key, p := a.keyOf()
-		grantor := w.life(a.View().Partitions[p].Standby.ID)
-		standby := w.life(map[string]string{"b": "c", "c": "b"}[grantor.Self.ID])
-		w.wait(time.Second)
-		w.separate("a", grantor.Self.ID, true)
 		const granted = 10
-		for n := 0; n < granted; w.wait(time.Millisecond) {
-			if grantor.decide(key, true).Takes[0].Source == shard.Provisional { // not before it has asked others
-				n++
-			}
-		}
-		w.separate(grantor.Self.ID, standby.Self.ID, true)
-		w.mu.Lock()
-		w.wishes[grantor.Self] = view.Leaving
-		w.mu.Unlock()
-		w.await(func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == standby.Self }, grantor, int(p))
-		w.wait(500 * time.Millisecond)
-		for _, x := range w.living() {
-			w.separate(x.Self.ID, "etcd", true)
-		}
-		a.Flush(w.ctx)
+		a, grantor, standby, key := w.apart(granted)
+		w.separate("a", standby.Self.ID, true)
 		w.separate("a", grantor.Self.ID, false)
 		w.separate(standby.Self.ID, grantor.Self.ID, false)
-		ctx, cancel := context.WithTimeout(w.ctx, 250*time.Millisecond)
-		defer cancel()
-		grantor.PostAll(ctx)
-		w.kill(grantor)
+		w.end(grantor)
 		saved := grantor.saveAll()
 		w.kill(a)
 		w.wait(time.Second)
