@@ -81,6 +81,7 @@ var needs = map[string]need{
 	"/weir.peer.v1.Peer/StreamDecisions": {role: access.Peer, port: PublicPort},
 
 	"/weir.peer.v1.Replicas/Feed":         {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Replicas/RelayFeed":    {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Replicas/Post":         {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Replicas/Hear":         {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Replicas/Ask":          {role: access.Peer, port: PublicPort},

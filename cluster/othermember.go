@@ -32,7 +32,8 @@ type otherMember struct {
 
 	answered atomic.Uint64 // the incarnation that has answered last under its id, 0 before
 
-	lag feedLag // of what it was sent as a standby
+	lag      feedLag     // of what it was sent as a standby
+	isSilent atomic.Bool // changes for it were answered through others last, while it did not answer this node
 
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +79,13 @@ func (o *Owners) carrier() *replicaClient {
 			}
 			return c.replicas, o.caller(c), nil
 		},
-		reaches: o.knownMembers.Reached, reachesID: o.Router.Reaches, hasEnded: o.knownMembers.hasEnded,
+		reaches: o.knownMembers.Reached, reachesID: o.Router.Reaches, hasEnded: o.knownMembers.hasEnded, relays: o.knownMembers.relaysTo,
+		isSilent: func(l view.Life) *atomic.Bool {
+			if c := o.knownMembers.of(l); c != nil {
+				return &c.isSilent
+			}
+			return new(atomic.Bool)
+		},
 		heard: func(ctx context.Context, l view.Life, number uint64) {
 			if c := o.knownMembers.of(l); c != nil && number > o.number() {
 				o.catchUp(ctx, c.client, o.caller(c))

@@ -31,7 +31,7 @@ func (o *Owners) Register(s grpc.ServiceRegistrar) {
 func (o *Owners) server() ownersServer { return ownersServer{inquiries: &o.inquiries, o: o} }
 
 func (o *Owners) replicas() *replicaServer {
-	return &replicaServer{node: o.node, admit: o.server().admit, greet: o.Router.greet}
+	return &replicaServer{node: o.node, life: o.life, peers: o.carrier(), admit: o.server().admit, greet: o.Router.greet}
 }
 
 // admit refuses a call that is not for this process. If the caller has a newer view, it is adopted first.

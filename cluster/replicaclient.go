@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/peerv1"
@@ -22,6 +23,10 @@ type replicaClient struct {
 	reachesID func(id string) bool
 	// hasEnded reports whether a life is known to have ended.
 	hasEnded func(l view.Life) bool
+	// relays returns maxFeedRelays members at most that this node reaches and that reach another one.
+	relays func(l view.Life) []view.Life
+	// isSilent says whether changes for a life were answered through others last, while it did not answer this node.
+	isSilent func(l view.Life) *atomic.Bool
 	// heard is told the number of the view of a life that has answered.
 	heard func(ctx context.Context, l view.Life, number uint64)
 }
@@ -36,8 +41,8 @@ func (c *replicaClient) ReachesID(id string) bool { return c.reachesID(id) }
 func (c *replicaClient) HasEnded(l view.Life) bool { return c.hasEnded(l) }
 
 // Feed implements ownership.Peers.
-func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*ownership.Changes) ([]ownership.Receipt, error) {
-	client, caller, err := c.member(to)
+func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*ownership.Changes, final <-chan struct{}) ([]ownership.Receipt, error) {
+	_, caller, err := c.member(to)
 	if err != nil {
 		return nil, err
 	}
@@ -45,12 +50,7 @@ func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*owner
 	for _, m := range changes {
 		req.Changes = append(req.Changes, wireChanges(m))
 	}
-	resp, err := client.Feed(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	c.heard(ctx, to, resp.GetView())
-	return receiptsOf(resp.GetReceipts())
+	return c.feedAnyway(ctx, to, req, final)
 }
 
 // Post implements ownership.Peers.

@@ -15,15 +15,24 @@ import (
 type replicaServer struct {
 	peerv1.UnimplementedReplicasServer
 	node *ownership.Node
+	// life returns this life of the node.
+	life func() view.Life
+	// peers passes on what others send through this node.
+	peers *replicaClient
 	// admit refuses a call that is not for this process, and has the caller's view adopted if that is newer.
 	admit func(ctx context.Context, c *peerv1.Caller) error
 	// greet has the node of that id asked again: it has said by itself that it is there.
 	greet func(id string)
 }
 
-func lifeOf(c *peerv1.Caller) view.Life {
-	return view.Life{ID: c.GetId(), Incarnation: c.GetIncarnation()}
+func lifeOf(w interface {
+	GetId() string
+	GetIncarnation() uint64
+}) view.Life {
+	return view.Life{ID: w.GetId(), Incarnation: w.GetIncarnation()}
 }
+
+func wireLife(l view.Life) *peerv1.Life { return &peerv1.Life{Id: l.ID, Incarnation: l.Incarnation} }
 
 // number returns the number of the newest view, 0 if there is none.
 func (s *replicaServer) number() uint64 {
@@ -38,19 +47,24 @@ func (s *replicaServer) Feed(ctx context.Context, req *peerv1.FeedRequest) (*pee
 	if err := s.admit(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
-	if len(req.GetChanges()) > s.node.Partitions {
-		return nil, status.Errorf(codes.InvalidArgument, "changes: %d, there are %d partitions", len(req.GetChanges()), s.node.Partitions)
+	receipts, err := s.take(lifeOf(req.GetCaller()), req.GetChanges())
+	return &peerv1.FeedResponse{View: s.number(), Receipts: receipts}, err
+}
+
+// take takes changes of another node.
+func (s *replicaServer) take(from view.Life, wire []*peerv1.Changes) ([]peerv1.FeedReceipt, error) {
+	if len(wire) > s.node.Partitions {
+		return nil, status.Errorf(codes.InvalidArgument, "changes: %d, there are %d partitions", len(wire), s.node.Partitions)
 	}
-	changes := make([]*ownership.Changes, 0, len(req.GetChanges()))
-	for _, w := range req.GetChanges() {
+	changes := make([]*ownership.Changes, 0, len(wire))
+	for _, w := range wire {
 		m, err := changesOf(w, s.node.Partitions)
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
 		changes = append(changes, m)
 	}
-	receipts := s.node.Take(lifeOf(req.GetCaller()), changes)
-	return &peerv1.FeedResponse{View: s.number(), Receipts: wireReceipts(receipts)}, nil
+	return wireReceipts(s.node.Take(from, changes)), nil
 }
 
 // Post implements peerv1.ReplicasServer.

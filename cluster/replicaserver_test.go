@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ var replicaRing = ring.Params{Partitions: 64, ReplicationFactor: 40, Load: 1.25}
 type replicaNode struct {
 	*ownership.Node
 	client peerv1.ReplicasClient
+	peers  *replicaClient
 }
 
 // replicaNodes starts nodes that reach each other, in a bubble.
@@ -37,8 +39,10 @@ func replicaNodes(t *testing.T, ids ...string) map[string]*replicaNode {
 	nodes := make(map[string]*replicaNode)
 	for _, id := range ids {
 		self := view.Life{ID: id, Incarnation: 1}
+		var isSilent atomic.Bool
 		peers := &replicaClient{
-			partitions: replicaRing.Partitions, reaches: func(view.Life) bool { return true }, reachesID: func(string) bool { return true }, hasEnded: func(view.Life) bool { return false }, heard: func(context.Context, view.Life, uint64) {},
+			partitions: replicaRing.Partitions, reaches: func(view.Life) bool { return true }, reachesID: func(string) bool { return true }, hasEnded: func(view.Life) bool { return false },
+			relays: func(view.Life) []view.Life { return nil }, isSilent: func(view.Life) *atomic.Bool { return &isSilent }, heard: func(context.Context, view.Life, uint64) {},
 			member: func(l view.Life) (peerv1.ReplicasClient, *peerv1.Caller, error) {
 				return nodes[l.ID].client, &peerv1.Caller{Id: id, Incarnation: 1}, nil
 			},
@@ -53,7 +57,7 @@ func replicaNodes(t *testing.T, ids ...string) map[string]*replicaNode {
 			HasSaidFarewell: func(view.Life) bool { return false }, StandIns: func() []view.Life { return nil }, Attest: func() {}, Observer: unobserved{},
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		nodes[id] = &replicaNode{node, serveReplicas(t, node)}
+		nodes[id] = &replicaNode{node, serveReplicas(t, node, peers), peers}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -83,11 +87,13 @@ func replicaPlan(t *testing.T) func(v *view.View) view.Plan {
 }
 
 // serveReplicas has a node answer calls, and returns a client of it.
-func serveReplicas(t *testing.T, node *ownership.Node) peerv1.ReplicasClient {
+func serveReplicas(t *testing.T, node *ownership.Node, peers *replicaClient) peerv1.ReplicasClient {
 	t.Helper()
 	l := inmemory.NewListener()
 	server := grpc.NewServer()
-	peerv1.RegisterReplicasServer(server, &replicaServer{node: node, admit: func(context.Context, *peerv1.Caller) error { return nil }, greet: func(string) {}})
+	peerv1.RegisterReplicasServer(server, &replicaServer{
+		node: node, life: func() view.Life { return node.Self }, peers: peers, admit: func(context.Context, *peerv1.Caller) error { return nil }, greet: func(string) {},
+	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///"+node.Self.ID, grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -184,11 +184,12 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 			_, heartbeat := s.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller})
 			_, view := s.GetView(ctx, &peerv1.GetViewRequest{Caller: caller})
 			_, feed := replicas.Feed(ctx, &peerv1.FeedRequest{Caller: caller})
+			_, relayed := replicas.RelayFeed(ctx, &peerv1.RelayFeedRequest{Caller: caller})
 			_, post := replicas.Post(ctx, &peerv1.PostRequest{Caller: caller})
 			_, hear := replicas.Hear(ctx, &peerv1.HearRequest{Caller: caller})
 			_, ask := replicas.Ask(ctx, &peerv1.AskRequest{Caller: caller})
 			_, versions := replicas.ListVersions(ctx, &peerv1.ListVersionsRequest{Caller: caller})
-			for i, err := range []error{heartbeat, view, feed, post, hear, ask, versions} {
+			for i, err := range []error{heartbeat, view, feed, relayed, post, hear, ask, versions} {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "calls this node and means") {
 					t.Errorf("%s, call %d: %v", name, i, err)
 				}

@@ -20,7 +20,7 @@ type direct struct {
 	from  view.Life
 }
 
-func (d direct) Feed(_ context.Context, _ view.Life, changes []*Changes) ([]Receipt, error) {
+func (d direct) Feed(_ context.Context, _ view.Life, changes []*Changes, _ <-chan struct{}) ([]Receipt, error) {
 	return d.to.Take(d.from, changes), nil
 }
 

@@ -111,6 +111,7 @@ func (x *partition) tuneFeed(f shard.Follower) {
 		}
 		d.finalFor = x.out.final.Term
 		if c := x.node.peer(d.to); c != nil {
+			c.noteFinal()
 			fill(c.soon)
 		}
 	}
@@ -176,7 +177,7 @@ func (c *peer) feed(ctx context.Context, copies bool) (rest time.Duration) {
 			return hurryEvery
 		}
 		copies = false
-		pause(ctx, min(feedRest*c.worked, feedRestMost))
+		c.pause(ctx, min(feedRest*c.worked, feedRestMost))
 	}
 }
 
@@ -234,11 +235,13 @@ func (c *copyPace) rest(wait time.Duration) {
 	}
 }
 
-func pause(ctx context.Context, wait time.Duration) {
+// pause waits, until ctx ends or the channel is closed, if it is not nil.
+func pause(ctx context.Context, wait time.Duration, until <-chan struct{}) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	select {
 	case <-ctx.Done():
+	case <-until:
 	case <-over.C:
 	}
 }
@@ -246,6 +249,17 @@ func pause(ctx context.Context, wait time.Duration) {
 // pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more than
 // copies that are not complete. Copies has it look no further once the call has no more room for these.
 func (c *peer) pack(copies bool) (changes []*Changes, more bool) {
+	wasDue := !copies && c.renewFinal()
+	c.ends = false
+	changes, more, all := c.packMessages(copies)
+	if c.ends || wasDue && !all {
+		c.noteFinal()
+	}
+	return changes, more
+}
+
+// packMessages does so, and reports whether it has looked at all partitions.
+func (c *peer) packMessages(copies bool) (changes []*Changes, more, all bool) {
 	partitions, size := c.partitions(), 0
 	first, _ := slices.BinarySearch(partitions, c.turn)
 	turn := c.turn
@@ -258,7 +272,7 @@ func (c *peer) pack(copies bool) (changes []*Changes, more bool) {
 		p := partitions[(first+i)%len(partitions)]
 		if size >= messageBytes { // it is the first one next time
 			c.turn, c.copies.more = p, true
-			return changes, true
+			return changes, true, false
 		}
 		had := c.copies.room
 		m, again := c.node.parts[p].collect(c)
@@ -273,7 +287,7 @@ func (c *peer) pack(copies bool) (changes []*Changes, more bool) {
 		more = more || again
 	}
 	c.turn = turn
-	return changes, more
+	return changes, more, true
 }
 
 // collect returns the next message about a partition for a peer, nil if there is none, and whether there is more apart from copies that are not
@@ -287,6 +301,7 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	}
 	d := &x.out.feeds[f]
 	isCopy := d.isCopy()
+	c.ends = c.ends || d.finalFor > 0
 	switch {
 	case time.Now().Before(d.later):
 		return nil, false
@@ -377,7 +392,7 @@ func (c *peer) send(ctx context.Context, changes []*Changes) bool {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := time.Now()
-	receipts, err := c.node.Peers.Feed(call, c.life, changes)
+	receipts, err := c.node.Peers.Feed(call, c.life, changes, c.finalDue())
 	if err != nil || len(receipts) != len(changes) {
 		return false
 	}

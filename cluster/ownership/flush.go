@@ -18,11 +18,11 @@ func (n *Node) Flush(ctx context.Context) {
 	for x := range n.parts.each {
 		x.wantAll()
 	}
-	pause(ctx, shard.Brief) // then the standbys have short-lived counters as well
+	pause(ctx, shard.Brief, nil) // then the standbys have short-lived counters as well
 	n.End()
 	for !n.isFlushed() && ctx.Err() == nil {
 		n.remind()
-		pause(ctx, flushEvery)
+		pause(ctx, flushEvery, nil)
 	}
 }
 
@@ -35,7 +35,7 @@ func (n *Node) SendLast(ctx context.Context) {
 	}
 	for n.isRunning() && !(n.isPosted() && n.isFlushed()) && ctx.Err() == nil {
 		n.remind()
-		pause(ctx, flushEvery)
+		pause(ctx, flushEvery, nil)
 	}
 }
 

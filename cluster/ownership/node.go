@@ -73,8 +73,8 @@ type Observer interface {
 // Peers carries messages to other nodes, one call each. It adds who the sender is and the number of its view: a node that hears of a newer
 // view than its own fetches it, which is no matter of this package.
 type Peers interface {
-	// Feed sends changes. There is one receipt for each.
-	Feed(ctx context.Context, to view.Life, changes []*Changes) ([]Receipt, error)
+	// Feed sends changes. There is one receipt for each. They may arrive several times. Final is closed once a final state is due to that node: then they are urgent.
+	Feed(ctx context.Context, to view.Life, changes []*Changes, final <-chan struct{}) ([]Receipt, error)
 	// Post sends deltas to an owner. There is one answer for each.
 	Post(ctx context.Context, to view.Life, posts []Post) (answers []Posting, err error)
 	// Hear asks a standby for all of its deltas of partitions that the caller owns.

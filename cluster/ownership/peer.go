@@ -40,9 +40,11 @@ type peer struct {
 	worked time.Duration // for the last call, by nodes
 	retry  bool          // a message is to be sent again soon
 	buf    []byte        // for the records of one message
+	ends   bool          // some of what pack has looked at ends with a final state
 
-	mu  sync.Mutex
-	fed []uint32 // the partitions of which it is fed something, in ascending order; guarded by mu
+	mu    sync.Mutex
+	fed   []uint32      // the partitions of which it is fed something, in ascending order; guarded by mu
+	final chan struct{} // closed once a final state is due; renewed by pack; guarded by mu
 }
 
 // meet keeps a peer for each other life that a view names. n.mu is held.
@@ -57,7 +59,7 @@ func (n *Node) meet(v *view.View) {
 		}
 		c := old[m.Life]
 		if c == nil {
-			c = &peer{node: n, life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
+			c = &peer{node: n, life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1), final: make(chan struct{})}
 		}
 		all[m.Life] = c
 		n.attend(c)
@@ -104,12 +106,10 @@ func (t *peerTable) peer(l view.Life) *peer {
 
 // serve sends a peer what is due, until ctx ends.
 func (c *peer) serve(ctx context.Context) {
-	rest := time.NewTimer(hurryEvery)
-	defer rest.Stop()
 	c.copies.due = time.NewTimer(feedEvery)
 	defer c.copies.due.Stop()
 	for {
-		some := false
+		copies := false
 		select {
 		case <-ctx.Done():
 			return
@@ -119,14 +119,9 @@ func (c *peer) serve(ctx context.Context) {
 			c.askVersions(ctx)
 		case <-c.soon:
 		case <-c.copies.due.C:
-			some = true
+			copies = true
 		}
-		rest.Reset(c.feed(ctx, some))
-		select {
-		case <-ctx.Done():
-			return
-		case <-rest.C:
-		}
+		c.pause(ctx, c.feed(ctx, copies))
 	}
 }
 
@@ -149,6 +144,50 @@ func (c *peer) partitions() []uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.fed)
+}
+
+// noteFinal notes that a final state is due, which is urgent.
+func (c *peer) noteFinal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !isClosed(c.final) {
+		close(c.final)
+	}
+}
+
+// finalDue returns what is closed once a final state is due.
+func (c *peer) finalDue() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.final
+}
+
+// pause waits, until ctx ends or a final state is due that was not before.
+func (c *peer) pause(ctx context.Context, wait time.Duration) {
+	var final <-chan struct{}
+	if !c.ends {
+		final = c.finalDue()
+	}
+	pause(ctx, wait, final)
+}
+
+// renewFinal forgets which final states are due, and reports whether one was.
+func (c *peer) renewFinal() (was bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was = isClosed(c.final); was {
+		c.final = make(chan struct{})
+	}
+	return was
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // setFed records whether a peer is fed a partition.

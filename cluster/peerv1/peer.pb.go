@@ -1779,6 +1779,180 @@ func (x *FeedResponse) GetReceipts() []FeedReceipt {
 	return nil
 }
 
+// RelayFeedRequest has changes of copies that go through another member.
+type RelayFeedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The life whose feed it is: the caller, or the member for which the caller passes it on to the receiver.
+	Sender *Life `protobuf:"bytes,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	// The life that is to take them: the called node, or the member to which that passes them on.
+	Receiver *Life `protobuf:"bytes,3,opt,name=receiver,proto3" json:"receiver,omitempty"`
+	// The changes, at most one message of a partition.
+	Changes       []*Changes `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayFeedRequest) Reset() {
+	*x = RelayFeedRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayFeedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayFeedRequest) ProtoMessage() {}
+
+func (x *RelayFeedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayFeedRequest.ProtoReflect.Descriptor instead.
+func (*RelayFeedRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RelayFeedRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *RelayFeedRequest) GetSender() *Life {
+	if x != nil {
+		return x.Sender
+	}
+	return nil
+}
+
+func (x *RelayFeedRequest) GetReceiver() *Life {
+	if x != nil {
+		return x.Receiver
+	}
+	return nil
+}
+
+func (x *RelayFeedRequest) GetChanges() []*Changes {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// RelayFeedResponse says what has become of changes.
+type RelayFeedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each message, in the same order.
+	Receipts      []FeedReceipt `protobuf:"varint,1,rep,packed,name=receipts,proto3,enum=weir.peer.v1.FeedReceipt" json:"receipts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayFeedResponse) Reset() {
+	*x = RelayFeedResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayFeedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayFeedResponse) ProtoMessage() {}
+
+func (x *RelayFeedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayFeedResponse.ProtoReflect.Descriptor instead.
+func (*RelayFeedResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RelayFeedResponse) GetReceipts() []FeedReceipt {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+// Life is a node from its start to its end.
+type Life struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its incarnation.
+	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Life) Reset() {
+	*x = Life{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Life) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Life) ProtoMessage() {}
+
+func (x *Life) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Life.ProtoReflect.Descriptor instead.
+func (*Life) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Life) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Life) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 // PostRequest has deltas.
 type PostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1792,7 +1966,7 @@ type PostRequest struct {
 
 func (x *PostRequest) Reset() {
 	*x = PostRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1978,7 @@ func (x *PostRequest) String() string {
 func (*PostRequest) ProtoMessage() {}
 
 func (x *PostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1991,7 @@ func (x *PostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostRequest.ProtoReflect.Descriptor instead.
 func (*PostRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PostRequest) GetCaller() *Caller {
@@ -1847,7 +2021,7 @@ type PartitionDeltas struct {
 
 func (x *PartitionDeltas) Reset() {
 	*x = PartitionDeltas{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2033,7 @@ func (x *PartitionDeltas) String() string {
 func (*PartitionDeltas) ProtoMessage() {}
 
 func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2046,7 @@ func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionDeltas.ProtoReflect.Descriptor instead.
 func (*PartitionDeltas) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PartitionDeltas) GetPartition() uint32 {
@@ -1902,7 +2076,7 @@ type DeltaBatch struct {
 
 func (x *DeltaBatch) Reset() {
 	*x = DeltaBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2088,7 @@ func (x *DeltaBatch) String() string {
 func (*DeltaBatch) ProtoMessage() {}
 
 func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2101,7 @@ func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaBatch.ProtoReflect.Descriptor instead.
 func (*DeltaBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeltaBatch) GetNumber() uint64 {
@@ -1957,7 +2131,7 @@ type PostResponse struct {
 
 func (x *PostResponse) Reset() {
 	*x = PostResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2143,7 @@ func (x *PostResponse) String() string {
 func (*PostResponse) ProtoMessage() {}
 
 func (x *PostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2156,7 @@ func (x *PostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostResponse.ProtoReflect.Descriptor instead.
 func (*PostResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PostResponse) GetView() uint64 {
@@ -2017,7 +2191,7 @@ type PostAnswer struct {
 
 func (x *PostAnswer) Reset() {
 	*x = PostAnswer{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2203,7 @@ func (x *PostAnswer) String() string {
 func (*PostAnswer) ProtoMessage() {}
 
 func (x *PostAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2216,7 @@ func (x *PostAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostAnswer.ProtoReflect.Descriptor instead.
 func (*PostAnswer) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PostAnswer) GetRefused() bool {
@@ -2084,7 +2258,7 @@ type HearRequest struct {
 
 func (x *HearRequest) Reset() {
 	*x = HearRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2270,7 @@ func (x *HearRequest) String() string {
 func (*HearRequest) ProtoMessage() {}
 
 func (x *HearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2283,7 @@ func (x *HearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearRequest.ProtoReflect.Descriptor instead.
 func (*HearRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HearRequest) GetCaller() *Caller {
@@ -2132,7 +2306,7 @@ type HearResponse struct {
 
 func (x *HearResponse) Reset() {
 	*x = HearResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2318,7 @@ func (x *HearResponse) String() string {
 func (*HearResponse) ProtoMessage() {}
 
 func (x *HearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2331,7 @@ func (x *HearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearResponse.ProtoReflect.Descriptor instead.
 func (*HearResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HearResponse) GetView() uint64 {
@@ -2187,7 +2361,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2373,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2386,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AskRequest) GetCaller() *Caller {
@@ -2244,7 +2418,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2430,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2443,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CopyRequest) GetPartition() uint32 {
@@ -2304,7 +2478,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2490,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2503,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AskResponse) GetView() uint64 {
@@ -2352,7 +2526,7 @@ type ListVersionsRequest struct {
 
 func (x *ListVersionsRequest) Reset() {
 	*x = ListVersionsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2538,7 @@ func (x *ListVersionsRequest) String() string {
 func (*ListVersionsRequest) ProtoMessage() {}
 
 func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2551,7 @@ func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListVersionsRequest) GetCaller() *Caller {
@@ -2407,7 +2581,7 @@ type ListVersionsResponse struct {
 
 func (x *ListVersionsResponse) Reset() {
 	*x = ListVersionsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2593,7 @@ func (x *ListVersionsResponse) String() string {
 func (*ListVersionsResponse) ProtoMessage() {}
 
 func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2606,7 @@ func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{33}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListVersionsResponse) GetView() uint64 {
@@ -2576,7 +2750,17 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04last\x18\x03 \x01(\x04R\x04last\"Y\n" +
 	"\fFeedResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
-	"\breceipts\x18\x02 \x03(\x0e2\x19.weir.peer.v1.FeedReceiptR\breceipts\"p\n" +
+	"\breceipts\x18\x02 \x03(\x0e2\x19.weir.peer.v1.FeedReceiptR\breceipts\"\xcd\x01\n" +
+	"\x10RelayFeedRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12*\n" +
+	"\x06sender\x18\x02 \x01(\v2\x12.weir.peer.v1.LifeR\x06sender\x12.\n" +
+	"\breceiver\x18\x03 \x01(\v2\x12.weir.peer.v1.LifeR\breceiver\x12/\n" +
+	"\achanges\x18\x04 \x03(\v2\x15.weir.peer.v1.ChangesR\achanges\"J\n" +
+	"\x11RelayFeedResponse\x125\n" +
+	"\breceipts\x18\x01 \x03(\x0e2\x19.weir.peer.v1.FeedReceiptR\breceipts\"8\n" +
+	"\x04Life\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"p\n" +
 	"\vPostRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x123\n" +
 	"\x05posts\x18\x02 \x03(\v2\x1d.weir.peer.v1.PartitionDeltasR\x05posts\"a\n" +
@@ -2632,9 +2816,10 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponse\x12O\n" +
 	"\n" +
 	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponse\x12`\n" +
-	"\x0fStreamDecisions\x12$.weir.peer.v1.StreamDecisionsRequest\x1a%.weir.peer.v1.StreamDecisionsResponse0\x012\xda\x02\n" +
+	"\x0fStreamDecisions\x12$.weir.peer.v1.StreamDecisionsRequest\x1a%.weir.peer.v1.StreamDecisionsResponse0\x012\xa8\x03\n" +
 	"\bReplicas\x12=\n" +
-	"\x04Feed\x12\x19.weir.peer.v1.FeedRequest\x1a\x1a.weir.peer.v1.FeedResponse\x12=\n" +
+	"\x04Feed\x12\x19.weir.peer.v1.FeedRequest\x1a\x1a.weir.peer.v1.FeedResponse\x12L\n" +
+	"\tRelayFeed\x12\x1e.weir.peer.v1.RelayFeedRequest\x1a\x1f.weir.peer.v1.RelayFeedResponse\x12=\n" +
 	"\x04Post\x12\x19.weir.peer.v1.PostRequest\x1a\x1a.weir.peer.v1.PostResponse\x12=\n" +
 	"\x04Hear\x12\x19.weir.peer.v1.HearRequest\x1a\x1a.weir.peer.v1.HearResponse\x12:\n" +
 	"\x03Ask\x12\x18.weir.peer.v1.AskRequest\x1a\x19.weir.peer.v1.AskResponse\x12U\n" +
@@ -2653,7 +2838,7 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(FeedReceipt)(0),                // 0: weir.peer.v1.FeedReceipt
 	(*StreamDecisionsRequest)(nil),  // 1: weir.peer.v1.StreamDecisionsRequest
@@ -2678,18 +2863,21 @@ var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(*CopyVersion)(nil),             // 20: weir.peer.v1.CopyVersion
 	(*DeltaMark)(nil),               // 21: weir.peer.v1.DeltaMark
 	(*FeedResponse)(nil),            // 22: weir.peer.v1.FeedResponse
-	(*PostRequest)(nil),             // 23: weir.peer.v1.PostRequest
-	(*PartitionDeltas)(nil),         // 24: weir.peer.v1.PartitionDeltas
-	(*DeltaBatch)(nil),              // 25: weir.peer.v1.DeltaBatch
-	(*PostResponse)(nil),            // 26: weir.peer.v1.PostResponse
-	(*PostAnswer)(nil),              // 27: weir.peer.v1.PostAnswer
-	(*HearRequest)(nil),             // 28: weir.peer.v1.HearRequest
-	(*HearResponse)(nil),            // 29: weir.peer.v1.HearResponse
-	(*AskRequest)(nil),              // 30: weir.peer.v1.AskRequest
-	(*CopyRequest)(nil),             // 31: weir.peer.v1.CopyRequest
-	(*AskResponse)(nil),             // 32: weir.peer.v1.AskResponse
-	(*ListVersionsRequest)(nil),     // 33: weir.peer.v1.ListVersionsRequest
-	(*ListVersionsResponse)(nil),    // 34: weir.peer.v1.ListVersionsResponse
+	(*RelayFeedRequest)(nil),        // 23: weir.peer.v1.RelayFeedRequest
+	(*RelayFeedResponse)(nil),       // 24: weir.peer.v1.RelayFeedResponse
+	(*Life)(nil),                    // 25: weir.peer.v1.Life
+	(*PostRequest)(nil),             // 26: weir.peer.v1.PostRequest
+	(*PartitionDeltas)(nil),         // 27: weir.peer.v1.PartitionDeltas
+	(*DeltaBatch)(nil),              // 28: weir.peer.v1.DeltaBatch
+	(*PostResponse)(nil),            // 29: weir.peer.v1.PostResponse
+	(*PostAnswer)(nil),              // 30: weir.peer.v1.PostAnswer
+	(*HearRequest)(nil),             // 31: weir.peer.v1.HearRequest
+	(*HearResponse)(nil),            // 32: weir.peer.v1.HearResponse
+	(*AskRequest)(nil),              // 33: weir.peer.v1.AskRequest
+	(*CopyRequest)(nil),             // 34: weir.peer.v1.CopyRequest
+	(*AskResponse)(nil),             // 35: weir.peer.v1.AskResponse
+	(*ListVersionsRequest)(nil),     // 36: weir.peer.v1.ListVersionsRequest
+	(*ListVersionsResponse)(nil),    // 37: weir.peer.v1.ListVersionsResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	10, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
@@ -2711,41 +2899,48 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	21, // 16: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
 	20, // 17: weir.peer.v1.Changes.base:type_name -> weir.peer.v1.CopyVersion
 	0,  // 18: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
-	10, // 19: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 20: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
-	25, // 21: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
-	27, // 22: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
-	10, // 23: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 24: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
-	10, // 25: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
-	31, // 26: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
-	10, // 27: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
-	20, // 28: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
-	11, // 29: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	16, // 30: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 31: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	3,  // 32: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	1,  // 33: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
-	18, // 34: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
-	23, // 35: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
-	28, // 36: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
-	30, // 37: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
-	33, // 38: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
-	14, // 39: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	17, // 40: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	7,  // 41: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	4,  // 42: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	2,  // 43: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
-	22, // 44: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
-	26, // 45: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
-	29, // 46: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
-	32, // 47: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
-	34, // 48: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	10, // 19: weir.peer.v1.RelayFeedRequest.caller:type_name -> weir.peer.v1.Caller
+	25, // 20: weir.peer.v1.RelayFeedRequest.sender:type_name -> weir.peer.v1.Life
+	25, // 21: weir.peer.v1.RelayFeedRequest.receiver:type_name -> weir.peer.v1.Life
+	19, // 22: weir.peer.v1.RelayFeedRequest.changes:type_name -> weir.peer.v1.Changes
+	0,  // 23: weir.peer.v1.RelayFeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
+	10, // 24: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
+	27, // 25: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
+	28, // 26: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
+	30, // 27: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
+	10, // 28: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
+	27, // 29: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
+	10, // 30: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
+	34, // 31: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
+	10, // 32: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
+	20, // 33: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
+	11, // 34: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	16, // 35: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 36: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	3,  // 37: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	1,  // 38: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	18, // 39: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
+	23, // 40: weir.peer.v1.Replicas.RelayFeed:input_type -> weir.peer.v1.RelayFeedRequest
+	26, // 41: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
+	31, // 42: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
+	33, // 43: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
+	36, // 44: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
+	14, // 45: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	17, // 46: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	7,  // 47: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	4,  // 48: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	2,  // 49: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	22, // 50: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
+	24, // 51: weir.peer.v1.Replicas.RelayFeed:output_type -> weir.peer.v1.RelayFeedResponse
+	29, // 52: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
+	32, // 53: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
+	35, // 54: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
+	37, // 55: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
+	45, // [45:56] is the sub-list for method output_type
+	34, // [34:45] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2759,7 +2954,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -312,6 +312,7 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Replicas_Feed_FullMethodName         = "/weir.peer.v1.Replicas/Feed"
+	Replicas_RelayFeed_FullMethodName    = "/weir.peer.v1.Replicas/RelayFeed"
 	Replicas_Post_FullMethodName         = "/weir.peer.v1.Replicas/Post"
 	Replicas_Hear_FullMethodName         = "/weir.peer.v1.Replicas/Hear"
 	Replicas_Ask_FullMethodName          = "/weir.peer.v1.Replicas/Ask"
@@ -326,6 +327,8 @@ const (
 type ReplicasClient interface {
 	// Feed sends changes of copies.
 	Feed(ctx context.Context, in *FeedRequest, opts ...grpc.CallOption) (*FeedResponse, error)
+	// RelayFeed sends changes of copies through a member that reaches the receiver. That calls RelayFeed of the receiver, once.
+	RelayFeed(ctx context.Context, in *RelayFeedRequest, opts ...grpc.CallOption) (*RelayFeedResponse, error)
 	// Post sends an owner deltas: what the caller has granted from its copies.
 	Post(ctx context.Context, in *PostRequest, opts ...grpc.CallOption) (*PostResponse, error)
 	// Hear returns all deltas of partitions that the caller owns. It is about to decide again.
@@ -348,6 +351,16 @@ func (c *replicasClient) Feed(ctx context.Context, in *FeedRequest, opts ...grpc
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FeedResponse)
 	err := c.cc.Invoke(ctx, Replicas_Feed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) RelayFeed(ctx context.Context, in *RelayFeedRequest, opts ...grpc.CallOption) (*RelayFeedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RelayFeedResponse)
+	err := c.cc.Invoke(ctx, Replicas_RelayFeed_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -402,6 +415,8 @@ func (c *replicasClient) ListVersions(ctx context.Context, in *ListVersionsReque
 type ReplicasServer interface {
 	// Feed sends changes of copies.
 	Feed(context.Context, *FeedRequest) (*FeedResponse, error)
+	// RelayFeed sends changes of copies through a member that reaches the receiver. That calls RelayFeed of the receiver, once.
+	RelayFeed(context.Context, *RelayFeedRequest) (*RelayFeedResponse, error)
 	// Post sends an owner deltas: what the caller has granted from its copies.
 	Post(context.Context, *PostRequest) (*PostResponse, error)
 	// Hear returns all deltas of partitions that the caller owns. It is about to decide again.
@@ -422,6 +437,9 @@ type UnimplementedReplicasServer struct{}
 
 func (UnimplementedReplicasServer) Feed(context.Context, *FeedRequest) (*FeedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Feed not implemented")
+}
+func (UnimplementedReplicasServer) RelayFeed(context.Context, *RelayFeedRequest) (*RelayFeedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RelayFeed not implemented")
 }
 func (UnimplementedReplicasServer) Post(context.Context, *PostRequest) (*PostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Post not implemented")
@@ -470,6 +488,24 @@ func _Replicas_Feed_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ReplicasServer).Feed(ctx, req.(*FeedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_RelayFeed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RelayFeedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).RelayFeed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_RelayFeed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).RelayFeed(ctx, req.(*RelayFeedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -556,6 +592,10 @@ var Replicas_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Feed",
 			Handler:    _Replicas_Feed_Handler,
+		},
+		{
+			MethodName: "RelayFeed",
+			Handler:    _Replicas_RelayFeed_Handler,
 		},
 		{
 			MethodName: "Post",

@@ -177,6 +177,7 @@ var boundsNotTold = map[string]string{
 	"cluster.maxDeltaMarks":                 written,
 	"cluster.maxDirect":                     cheaper,
 	"cluster.maxEvents":                     cut,
+	"cluster.maxFeedRelays":                 tries,
 	"cluster.maxGrantBatch":                 written,
 	"cluster.maxGrantsBytes":                alias,
 	"cluster.maxHeat":                       cheaper,
