@@ -47,7 +47,7 @@ func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 func (o *Owners) SayFarewell() {
 	o.node.End()
 	o.EndConfirming()
-	o.sendLast()
+	o.SendLast()
 	o.mu.Lock()
 	isNamed := o.view != nil && o.view.Names(o.life())
 	o.mu.Unlock()
@@ -70,7 +70,8 @@ func (o *Owners) SayFarewell() {
 	calls.Wait()
 }
 
-func (o *Owners) sendLast() {
+// SendLast returns once others have all that this node has, which has ceased to decide for good: what was added since Flush, too.
+func (o *Owners) SendLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
 	defer cancel()
 	o.node.SendLast(ctx)

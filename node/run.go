@@ -180,6 +180,9 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		}
 		endRegistry()
 		<-registryEnded
+		if n.owners.IsOver() { // so that less is to be sent while no caller is answered
+			n.owners.SendLast()
+		}
 		n.stopServers()
 		n.owners.SayFarewell()
 		endParts()

@@ -165,6 +165,14 @@ func (s *Shard) IsFollowing(p uint32, f Follower) bool {
 	return x.follows[f] != nil
 }
 
+// HasChanges reports whether partition p has something that follower f has not been given.
+func (s *Shard) HasChanges(p uint32, f Follower) bool {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.follows[f] != nil && x.follows[f].left()
+}
+
 // startOverLocked has follower f given every slot again, from the scan's place once round.
 func (p *partition) startOverLocked(f Follower) {
 	x := p.follows[f]

@@ -89,7 +89,7 @@ func TestEveryChangeIsRecorded(t *testing.T) {
 			}
 			tc.change(s, g[0].Takes)
 			for f, x := range s.partitions[0].follows {
-				if n := len(x.list) + len(x.longs); tc.told >= 0 && n != tc.told || n == 0 {
+				if n := len(x.list) + len(x.longs); tc.told >= 0 && n != tc.told || n == 0 || !s.HasChanges(0, Follower(f)) {
 					t.Errorf("%s: follower %d is told of %d, want %d", tc.name, f, n, tc.told)
 				}
 			}
@@ -125,6 +125,9 @@ func TestNoChanges(t *testing.T) {
 			{Takes: []Take{a}, Peek: true},
 		} {
 			s.Decide([]Group{denied})
+		}
+		if s.HasChanges(p, ToSuccessor) || s.HasChanges(p, ToStandby) {
+			t.Error("nothing was counted, and there are changes")
 		}
 		if records, more := s.Changes(p, ToSuccessor, nil, 1<<16); len(records) != 0 || more {
 			t.Errorf("nothing was counted: %q, %t", records, more)

@@ -74,11 +74,10 @@ func (x *partition) owesSomeone() bool {
 	return false
 }
 
-// wantAll has the standby and the learner given short-lived counters too, and what was added since it was looked last. x.mu is held.
+// wantAll has the standby and the learner given short-lived counters too. x.mu is held.
 func (x *partition) wantAll() {
 	for f := range x.out.feeds {
-		if d := &x.out.feeds[f]; d.to != (view.Life{}) {
-			d.rests = false
+		if x.out.feeds[f].to != (view.Life{}) {
 			x.node.Shard.SetWants(x.p, shard.Follower(f), shard.Wants{Brief: true, Urgent: true})
 		}
 	}
@@ -98,7 +97,7 @@ func (n *Node) isFlushed() bool {
 func (x *partition) isFlushed() bool {
 	for f := range x.out.feeds {
 		d := &x.out.feeds[f]
-		if x.node.peer(d.to) != nil && x.node.Peers.Reaches(d.to) && (d.unsent != nil || !d.rests) {
+		if x.node.peer(d.to) != nil && x.node.Peers.Reaches(d.to) && (d.unsent != nil || !d.rests || x.node.Shard.HasChanges(x.p, shard.Follower(f))) {
 			return false
 		}
 	}
