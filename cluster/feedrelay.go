@@ -128,7 +128,7 @@ func (s *replicaServer) RelayFeed(ctx context.Context, req *peerv1.RelayFeedRequ
 	sender, receiver := lifeOf(req.GetSender()), lifeOf(req.GetReceiver())
 	switch self := s.life(); {
 	case receiver == self:
-		receipts, err := s.take(sender, req.GetChanges())
+		receipts, err := s.take(s.node.TakeAwaited, sender, req.GetChanges())
 		return &peerv1.RelayFeedResponse{Receipts: receipts}, err
 	case sender != lifeOf(req.GetCaller()):
 		return nil, status.Errorf(codes.InvalidArgument, "receiver: %s, incarnation %d, is not %s, incarnation %d, to which the feed of %s was passed on",

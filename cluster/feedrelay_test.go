@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +46,15 @@ func TestChangesGoThroughOthers(t *testing.T) {
 			return client, caller, err
 		}
 		peers.relays = func(view.Life) []view.Life { return []view.Life{life("c"), life("d")} }
+		v := &view.View{Number: 2, Partitions: make([]view.Partition, replicaRing.Partitions)}
+		for id := range nodes {
+			v.Members = append(v.Members, view.Member{Life: life(id), Address: id + ":1", State: view.Ready})
+		}
+		slices.SortFunc(v.Members, func(a, b view.Member) int { return strings.Compare(a.ID, b.ID) })
+		for p := range v.Partitions {
+			v.Partitions[p] = view.Partition{Owner: life("b"), Term: 2, Standby: life("a"), Predecessors: []view.Life{life("a")}}
+		}
+		nodes["b"].Adopt(v)
 		index := uint64(0)
 		feed := func(final <-chan struct{}) (took time.Duration, err error) {
 			index++

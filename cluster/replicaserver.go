@@ -47,12 +47,12 @@ func (s *replicaServer) Feed(ctx context.Context, req *peerv1.FeedRequest) (*pee
 	if err := s.admit(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
-	receipts, err := s.take(lifeOf(req.GetCaller()), req.GetChanges())
+	receipts, err := s.take(s.node.Take, lifeOf(req.GetCaller()), req.GetChanges())
 	return &peerv1.FeedResponse{View: s.number(), Receipts: receipts}, err
 }
 
-// take takes changes of another node.
-func (s *replicaServer) take(from view.Life, wire []*peerv1.Changes) ([]peerv1.FeedReceipt, error) {
+// take has the node take changes of another one.
+func (s *replicaServer) take(take func(view.Life, []*ownership.Changes) []ownership.Receipt, from view.Life, wire []*peerv1.Changes) ([]peerv1.FeedReceipt, error) {
 	if len(wire) > s.node.Partitions {
 		return nil, status.Errorf(codes.InvalidArgument, "changes: %d, there are %d partitions", len(wire), s.node.Partitions)
 	}
@@ -64,7 +64,7 @@ func (s *replicaServer) take(from view.Life, wire []*peerv1.Changes) ([]peerv1.F
 		}
 		changes = append(changes, m)
 	}
-	return wireReceipts(s.node.Take(from, changes)), nil
+	return wireReceipts(take(from, changes)), nil
 }
 
 // Post implements peerv1.ReplicasServer.

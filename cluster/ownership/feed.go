@@ -420,7 +420,7 @@ func (x *partition) sent(c *peer, m *Changes, receipt Receipt, began time.Time) 
 	case receipt == Again:
 		x.restartFeed(shard.Follower(f))
 		return
-	case receipt == Later && m.FinalFor > 0:
+	case receipt == Later && d.finalFor > 0:
 		d.later = time.Now().Add(hurryEvery)
 		c.retry = true
 		return

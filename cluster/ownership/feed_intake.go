@@ -18,20 +18,35 @@ type intake struct {
 
 // Take takes changes that another node has sent. There is one receipt for each.
 func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
+	return n.takeAll(from, changes, false)
+}
+
+// TakeAwaited does so with those of partitions that wait for the final state of that node, and takes no others: the sender is not known for certain.
+func (n *Node) TakeAwaited(from view.Life, changes []*Changes) []Receipt {
+	return n.takeAll(from, changes, true)
+}
+
+func (n *Node) takeAll(from view.Life, changes []*Changes, onlyAwaited bool) []Receipt {
 	receipts := make([]Receipt, 0, len(changes))
 	for _, m := range changes {
 		receipt := Useless
 		if int(m.Partition) < len(n.parts) {
-			receipt = n.parts[m.Partition].take(from, m)
+			receipt = n.parts[m.Partition].take(from, m, onlyAwaited)
 		}
 		receipts = append(receipts, receipt)
 	}
 	return receipts
 }
 
-func (x *partition) take(from view.Life, m *Changes) Receipt {
+func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if onlyAwaited && !x.replica.Lacks(from) {
+		if m.FinalFor == 0 || m.FinalFor > x.replica.Claim.Term {
+			return Later
+		}
+		return Useless
+	}
 	x.forgetLostViews(from, m)
 	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
 		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same, as one of no copy: its records are not laid down

@@ -272,22 +272,26 @@ func TestFinalStatesGoThroughOthers(t *testing.T) {
 		w.awaitSettled()
 		key, p := w.movingKey(a)
 		b := w.start("b", 1)
-		for complete := false; !complete || b.View().Partitions[p].Standby != b.Self; {
-			w.wait(100 * time.Microsecond)
-			_, complete = b.parts[p].report()
+		cut := func(is bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.cut[[2]string{"a", "b"}] = is
 		}
-		w.mu.Lock()
-		w.cut[[2]string{"a", "b"}] = true
-		w.mu.Unlock()
-		const granted = 10
-		for range granted { // they are not fed: a feed that has them is on its way
+		for ok := false; !ok; {
+			cut(false)
+			for complete := false; !complete || b.View().Partitions[p].Standby != b.Self; {
+				w.wait(100 * time.Microsecond)
+				_, complete = b.parts[p].report()
+			}
+			cut(true)
 			w.wait(20 * time.Millisecond)
-			a.decide(key, false)
+			a.decide(key, false) // it is not fed: a feed that has it is on its way
+			for last := b.View().Number; b.View().Number == last || a.View().Number < b.View().Number; {
+				w.wait(100 * time.Microsecond)
+			}
+			ok = b.View().Partitions[p].Owner == b.Self // else that view was on its way before
 		}
 		before := a.remaining(key)
-		for b.View().Partitions[p].Owner != b.Self || a.View().Number < b.View().Number {
-			w.wait(100 * time.Microsecond)
-		}
 		adopted := time.Now()
 		for r, _ := b.Replica(p); r.State != replica.Deciding && time.Since(adopted) < time.Second; r, _ = b.Replica(p) {
 			w.wait(100 * time.Microsecond)
@@ -378,6 +382,18 @@ func TestHeardFinalStateComesAgain(t *testing.T) {
 	later.Version.Sequence, later.Acknowledged = 6, later.Acknowledged.With(former, 1)
 	for _, m := range []*Changes{&final, &later} {
 		n.Take(former, []*Changes{m})
+	}
+	for name, tc := range map[string]struct {
+		m    Changes
+		want Receipt
+	}{
+		"a final state that is not waited for": {Changes{Session: 9, Index: 1, Version: replica.Version{Term: 1, Sequence: 9}, Complete: true, FinalFor: 2}, Useless},
+		"one of a later term":                  {Changes{Session: 9, Index: 1, Version: replica.Version{Term: 1, Sequence: 9}, Complete: true, FinalFor: 3}, Later},
+		"other changes":                        {Changes{Session: 9, Index: 1, Version: replica.Version{Term: 1, Sequence: 9}, Complete: true}, Later},
+	} {
+		if got := n.TakeAwaited(former, []*Changes{&tc.m}); got[0] != tc.want {
+			t.Errorf("through another node, %s: receipt %d, want %d", name, got[0], tc.want)
+		}
 	}
 	r, _ := n.Replica(0)
 	if r.State != replica.Waiting || r.Version != final.Version || r.Acknowledged.Of(former) != 0 {

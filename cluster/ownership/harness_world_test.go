@@ -331,18 +331,18 @@ func (x *worldNodeRun) back(ctx context.Context, y *worldNodeRun) error {
 }
 
 func (x *worldNodeRun) Feed(ctx context.Context, to view.Life, changes []*Changes, final <-chan struct{}) ([]Receipt, error) {
-	sender := x
+	sender, take := x, (*Node).Take
 	if relay := x.relayTo(ctx, to, final); relay != nil {
 		if _, err := x.pass(ctx, relay.Self); err != nil {
 			return nil, err
 		}
-		sender = relay
+		sender, take = relay, (*Node).TakeAwaited
 	}
 	y, err := sender.pass(ctx, to)
 	if err != nil {
 		return nil, err
 	}
-	receipts := y.Take(x.Self, changes)
+	receipts := take(y.Node, x.Self, changes)
 	x.world.countFeeds(x.Self.ID, changes, receipts)
 	return receipts, sender.back(ctx, y)
 }
