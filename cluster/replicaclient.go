@@ -25,7 +25,7 @@ type replicaClient struct {
 	hasEnded func(l view.Life) bool
 	// relays returns maxFeedRelays members at most that this node reaches and that reach another one.
 	relays func(l view.Life) []view.Life
-	// isSilent says whether changes for a life were answered through others last, while it did not answer this node.
+	// isSilent says whether a life did not answer the last changes that this node has sent it directly.
 	isSilent func(l view.Life) *atomic.Bool
 	// heard is told the number of the view of a life that has answered.
 	heard func(ctx context.Context, l view.Life, number uint64)

@@ -104,7 +104,7 @@ func TestGrantsPostedAfterTheFlush(t *testing.T) {
 		a, grantor, standby, key := w.apart(granted)
 		w.separate("a", grantor.Self.ID, false)
 		before := standby.remaining(key)
-		for a.remaining(key) != before-granted {
+		for n := 0; a.remaining(key) != before-granted && n < 10_000; n++ {
 			w.wait(100 * time.Microsecond)
 		}
 		w.end(a)
