@@ -47,6 +47,8 @@ type Config struct {
 	// Started reports whether the node has been able to decide, or to ask the nodes that do, since it was started. Until then
 	// streams of checks are refused, so that clients use other nodes. Nil is always.
 	Started func() bool
+	// View returns the number of the view that the node routes by, 0 before the first. Answers on streams carry it. Nil is always 0.
+	View func() uint64
 	// Overload says which calls there is time for. All by default.
 	Overload Overload
 	// Audit records changes; nil is none.
@@ -78,8 +80,9 @@ type Limiter struct {
 	style    headers.Style
 	auth     AuthConfig
 	overload Overload
-	started  func() bool // nil: always
-	audit    *audit.Log  // of changes; nil: none
+	started  func() bool   // nil: always
+	view     func() uint64 // the number of the node's view
+	audit    *audit.Log    // of changes; nil: none
 
 	unread     *unreadBudget
 	unfinished *unfinishedBudget
@@ -109,8 +112,12 @@ func NewLimiter(c Config) *Limiter {
 		unread:     newUnreadBudget(c.Metrics),
 		unfinished: newUnfinishedBudget(c.Metrics),
 		started:    c.Started,
+		view:       c.View,
 		stop:       stop,
 		stopped:    stopped,
+	}
+	if l.view == nil {
+		l.view = func() uint64 { return 0 }
 	}
 	l.envoy = envoy.New(checks, c.Envoy, overloadOfEnvoy{l}, cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
 	return l

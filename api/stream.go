@@ -248,6 +248,7 @@ func (s *stream) check(m received) (streamAnswer, bool) {
 		w.out = s.appendAnswers(w.out, w, 2)
 		w.Observe(s.duration.stream)
 	}
+	w.out = wire.AppendVarint(w.out, 4, s.view())
 	if s.conn == nil {
 		return streamAnswer{Encoded: wire.CopyEncoded(w.out)}, true
 	}

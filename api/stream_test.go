@@ -105,6 +105,20 @@ func TestStream(t *testing.T) {
 	})
 }
 
+// Each answer says by which view the node routes then, that to a refused message too.
+func TestStreamTellsView(t *testing.T) {
+	f := newFixture(t, checkRules)
+	var view uint64
+	f.view = func() uint64 { view++; return view }
+	s := f.stream(t)
+	for want := uint64(1); want <= 2; want++ {
+		s.send(want, []string{"user=a", ""}[want-1])
+		if m := s.receive(); m.GetView() != want || (m.GetError() != nil) != (want == 2) {
+			t.Errorf("got %v, want view %d", m, want)
+		}
+	}
+}
+
 // A message that is refused is answered, and says nothing of the others.
 func TestStreamRefuses(t *testing.T) {
 	f := newFixture(t, inputRules)

@@ -33,6 +33,7 @@ type Client struct {
 	conns      atomic.Pointer[[]*conn]
 	downSince  atomic.Int64  // when the last conn went down, by since; 0 while one is up
 	rediscover chan struct{} // has room for one
+	listed     atomic.Uint64 // the number of the view in which a node has listed all last
 	live       *runClock     // of the silence of nodes
 	calls      *callPool
 	leases     *leaseTable // nil without WithLeases
@@ -188,10 +189,7 @@ func (c *Client) changed(m *member, problem error) {
 	} else if c.downSince.Load() == 0 && !c.anyUp() {
 		c.downSince.Store(c.since())
 	}
-	select {
-	case c.rediscover <- struct{}{}:
-	default:
-	}
+	c.listSoon()
 }
 
 // anyDue reports whether a node owes an answer.

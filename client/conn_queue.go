@@ -31,6 +31,7 @@ type conn struct {
 	member   *member          // to which it connects; set before run
 	identity *clusterIdentity // the client's; set before run
 	id       string           // of the node that is expected; "" for any
+	sawView  func(uint64)     // called with the number of the view of each answer; set before run
 	notice   func(error)      // called when the conn has come up, with nil, or gone down
 	noteEnd  func(error)      // called before a conn goes down that has ended by this error
 	live     *runClock        // the client's

@@ -162,6 +162,7 @@ func (c *conn) receive(stream grpc.ClientStream) error {
 		if f == nil {
 			return fmt.Errorf("an answer to %d, which was not asked", m.GetId())
 		}
+		c.sawView(m.GetView())
 		if err := c.deliver(f, &m); err != nil {
 			return err
 		}

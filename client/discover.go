@@ -70,7 +70,7 @@ func (c *Client) addMember(address, id string) error {
 			return fmt.Errorf("client of %s: %w", address, err)
 		}
 		via := newConn(conn, id, c.live, func(err error) { c.changed(m, err) }, func(err error) { c.noteEnd(m, err) })
-		via.member, via.identity = m, c.identity
+		via.member, via.identity, via.sawView = m, c.identity, c.sawView
 		m.conns = append(m.conns, via)
 	}
 	var ctx context.Context
@@ -128,43 +128,63 @@ func (c *Client) follow(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-c.rediscover:
-			timer.Reset(discoverPause) // other notices until then are covered as well
+			timer.Reset(discoverPause)
 			select {
 			case <-ctx.Done():
 				return
 			case <-timer.C:
 			}
+			select {
+			case <-c.rediscover: // the list is of now
+			default:
+			}
 		}
-		if nodes := c.listNodes(ctx); nodes != nil {
-			c.adopt(nodes)
+		if list := c.listNodes(ctx); list != nil {
+			c.listed.Store(list.GetView())
+			c.adopt(list.GetNodes())
 		}
 		timer.Reset(discoverEvery*3/4 + rand.N(discoverEvery/2)) // clients are not to march in step
 	}
 }
 
+// listSoon has the nodes listed after a short pause.
+func (c *Client) listSoon() {
+	select {
+	case c.rediscover <- struct{}{}:
+	default: // they are going to be
+	}
+}
+
+// sawView is told by which view a node routes that has answered. Nodes that came since the last list may soon be all that there are.
+func (c *Client) sawView(number uint64) {
+	if c.discover && number > c.listed.Load() {
+		c.listSoon()
+	}
+}
+
 // listNodes asks one node after the other for all, until one knows.
-func (c *Client) listNodes(ctx context.Context) []*weirv1.Node {
+func (c *Client) listNodes(ctx context.Context) *weirv1.ListNodesResponse {
 	conns := *c.conns.Load()
 	for _, i := range rand.Perm(len(conns)) {
 		if !conns[i].usable(c.live.now()) {
 			continue
 		}
-		if nodes := listNodes(ctx, conns[i].channel); nodes != nil {
-			return nodes
+		if list := listNodes(ctx, conns[i].channel); list != nil {
+			return list
 		}
 	}
 	return nil
 }
 
 // listNodes returns nil if the node does not answer, or is no member of a view itself.
-func listNodes(ctx context.Context, conn *grpc.ClientConn) []*weirv1.Node {
+func listNodes(ctx context.Context, conn *grpc.ClientConn) *weirv1.ListNodesResponse {
 	ctx, cancel := context.WithTimeout(ctx, discoverWithin)
 	defer cancel()
 	resp, err := weirv1.NewClusterClient(conn).ListNodes(ctx, &weirv1.ListNodesRequest{})
 	if err != nil || !slices.ContainsFunc(resp.GetNodes(), (*weirv1.Node).GetMember) {
 		return nil
 	}
-	return resp.GetNodes()
+	return resp
 }
 
 // serves reports whether a node is to be asked.

@@ -52,6 +52,41 @@ func TestMembersComeAndGo(t *testing.T) {
 	})
 }
 
+// All nodes are replaced at once, soon after the new ones came, as in a roll-out: no check is without an answer.
+func TestAllNodesAreReplaced(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithSeeds("b:1", "c:1"))
+		d := n.start("d")
+		n.members(append(nodes, d)...)
+		askMany(t, c, "alice", 10)
+		time.Sleep(time.Second)
+		for _, old := range nodes {
+			old.kill()
+		}
+		synctest.Wait() // until the client has noticed
+		askMany(t, c, "alice", 10)
+		if got := c.Stats(); got.Undecided != 0 || d.asked.Load() < 10 {
+			t.Errorf("d was asked %d times: %+v", d.asked.Load(), got)
+		}
+	})
+}
+
+// The nodes are listed once in each view, and not again with each answer.
+func TestListsOncePerView(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		n.members(nodes...)
+		listed := n.listed.Load()
+		for range 20 {
+			askMany(t, c, "alice", 5)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := n.listed.Load() - listed; got != 1 {
+			t.Errorf("the nodes were listed %d times", got)
+		}
+	})
+}
+
 // A node that left has time to answer what it was asked.
 func TestLeftWhileUnderWay(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {

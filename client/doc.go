@@ -8,8 +8,8 @@
 //	}
 //
 // A denied check is an answer with Allowed = false. Make one Client per process: it is connected to all
-// nodes, balances the load, and sends simultaneous checks in one message, without waiting for more. [Node]
-// asks one named node.
+// nodes, balances the load, and sends simultaneous checks in one message, without waiting for more. It learns of nodes that
+// come and go by the answers to checks, and else about every 10 s. [Node] asks one named node.
 //
 // [Client.Wait] returns when the request may go on; [Retry] repeats a call that was denied, or has failed,
 // when it can succeed. Both, and the middlewares in httplimit and grpclimit, work with any [Checker]:

@@ -43,7 +43,10 @@ type network struct {
 	mu    sync.Mutex
 	nodes map[string]*fakeNode // by address; guarded by mu
 	view  *cluster.View        // guarded by mu
-	keys  []cluster.Node       // in etcd, with the members; guarded by mu
+	views uint64               // how many there were; guarded by mu
+
+	listed atomic.Int64   // how often a node was asked for all nodes
+	keys   []cluster.Node // in etcd, with the members; guarded by mu
 }
 
 func newNetwork(t testing.TB) *network {
@@ -99,7 +102,7 @@ func (n *network) startOf(fingerprint, id, address string) *fakeNode {
 	f.Status = apitest.Status{Node: cluster.Node{ID: id, Address: address}, ClusterID: fingerprint, IsReady: true, Set: n.set}
 	f.limiter = api.NewLimiter(api.Config{
 		Rules: func() *rules.Set { return n.set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f,
-		Metrics: prometheus.NewRegistry(),
+		Metrics: prometheus.NewRegistry(), View: f.viewNumber,
 	})
 	f.server = grpc.NewServer(append(api.ServerOptions(),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)
@@ -155,13 +158,15 @@ func (n *network) members(nodes ...*fakeNode) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	v := &cluster.View{Number: 1, Ring: r}
+	v := &cluster.View{Ring: r}
 	for _, f := range nodes {
 		v.Members = append(v.Members, cluster.Member{ID: f.id, Address: f.address, Incarnation: 1})
 	}
 	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return int(a.ID[0]) - int(b.ID[0]) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.views++
+	v.Number = n.views
 	n.view = v
 }
 
@@ -234,7 +239,15 @@ func (f *fakeNode) View() *cluster.View {
 	return f.view
 }
 
+func (f *fakeNode) viewNumber() uint64 {
+	if v := f.View(); v != nil {
+		return v.Number
+	}
+	return 0
+}
+
 func (f *fakeNode) Nodes() []cluster.Node {
+	f.listed.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.keys

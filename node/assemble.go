@@ -341,6 +341,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Hasher:    ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider:   n.router,
 		Started:   n.started.Load,
+		View:      n.viewNumber,
 		Overload:  n.overload,
 		Audit:     n.audit,
 		Decisions: n.decisions,

@@ -117,6 +117,14 @@ func (n *node) isMember() bool {
 // View implements api.Status.
 func (n *node) View() *cluster.View { return n.router.View() }
 
+// viewNumber returns the number of the view that the node routes by, 0 before the first.
+func (n *node) viewNumber() uint64 {
+	if v := n.View(); v != nil {
+		return v.Number
+	}
+	return 0
+}
+
 // Nodes implements api.Status.
 func (n *node) Nodes() []cluster.Node { return n.membership.Latest().Nodes }
 

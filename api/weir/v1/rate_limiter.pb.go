@@ -1536,7 +1536,10 @@ type StreamRateLimitsResponse struct {
 	// One response per request, in the same order. Empty if there is an error.
 	Responses []*RateLimitResponse `protobuf:"bytes,2,rep,name=responses,proto3" json:"responses,omitempty"`
 	// Why the message was refused. Unset if it was not. The stream goes on.
-	Error         *CheckError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error *CheckError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// The number of the view that the node routes by; 0 before the first. A client that has listed the nodes in an
+	// earlier one lists them again: some may be new, or about to end.
+	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1590,6 +1593,13 @@ func (x *StreamRateLimitsResponse) GetError() *CheckError {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *StreamRateLimitsResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
 }
 
 // CheckError says why requests were refused, as the status of a call does.
@@ -1780,11 +1790,12 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\brequests\x18\x02 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
-	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\"\x8f\x01\n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\"\xa3\x01\n" +
 	"\x18StreamRateLimitsResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x128\n" +
 	"\tresponses\x18\x02 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\x12)\n" +
-	"\x05error\x18\x03 \x01(\v2\x13.weir.v1.CheckErrorR\x05error\":\n" +
+	"\x05error\x18\x03 \x01(\v2\x13.weir.v1.CheckErrorR\x05error\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\":\n" +
 	"\n" +
 	"CheckError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
