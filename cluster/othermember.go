@@ -33,7 +33,7 @@ type otherMember struct {
 	answered atomic.Uint64 // the incarnation that has answered last under its id, 0 before
 
 	lag      feedLag     // of what it was sent as a standby
-	isSilent atomic.Bool // changes for it were answered through others last, while it did not answer this node
+	isSilent atomic.Bool // it did not answer the last changes that this node has sent it directly
 
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }

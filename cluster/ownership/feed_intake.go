@@ -48,9 +48,10 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 		return Useless
 	}
 	x.forgetLostViews(from, m)
-	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
+	valid := x.node.isValid() // once: a final state that is taken, or said to be of no use, is not sent again, so it must be heard
+	if receipt := x.mayTake(from, m, valid); receipt != Taken {
 		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same, as one of no copy: its records are not laid down
-			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor}, nil)
+			x.stepAs(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor}, nil, valid)
 		}
 		return receipt
 	}
@@ -76,7 +77,7 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 		return Taken
 	}
 	x.noteGiven(from, m)
-	x.takeCopy(from, m)
+	x.takeCopy(from, m, valid)
 	x.forgetGiven()
 	if m.Number > 0 && x.replica.Complete == m.Number {
 		return Fit
@@ -85,7 +86,7 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 }
 
 // takeCopy tells the replica that all of a copy was laid down. x.mu is held.
-func (x *partition) takeCopy(from view.Life, m *Changes) {
+func (x *partition) takeCopy(from view.Life, m *Changes, valid bool) {
 	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
 	switch {
 	case m.FinalFor > 0 && !slices.Contains(x.replica.Claim.Predecessors, from):
@@ -94,7 +95,7 @@ func (x *partition) takeCopy(from view.Life, m *Changes) {
 	case m.FinalFor > 0:
 		e.Kind, e.Number, e.Term = replica.Final, 0, m.FinalFor
 	}
-	x.step(e, nil)
+	x.stepAs(e, nil, valid)
 	if x.replica.Version == m.Version {
 		x.in.search.restored = false
 	}

@@ -131,10 +131,13 @@ const (
 )
 
 // step hands an event to the replica and carries out its actions. added are the grants of Posted.
-func (x *partition) step(e replica.Event, added []Batch) {
+func (x *partition) step(e replica.Event, added []Batch) { x.stepAs(e, added, x.node.isValid()) }
+
+// stepAs does so where the caller has seen whether the decision lease is valid. x.mu has been held since.
+func (x *partition) stepAs(e replica.Event, added []Batch, valid bool) {
 	was, wasGrantable := x.replica.State, x.replica.IsGrantable()
 	wasSettled, wasComplete := x.replica.Report()
-	r, actions := x.replica.Step(e, x.node.isValid())
+	r, actions := x.replica.Step(e, valid)
 	x.replica = r
 	for i := range actions {
 		x.act(&actions[i], added)
