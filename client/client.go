@@ -33,7 +33,8 @@ type Client struct {
 	conns      atomic.Pointer[[]*conn]
 	downSince  atomic.Int64  // when the last conn went down, by since; 0 while one is up
 	rediscover chan struct{} // has room for one
-	listed     atomic.Uint64 // the number of the view in which a node has listed all last
+	listed     atomic.Uint64 // the number of the view in which a node has listed all last, or was asked to
+	newest     atomic.Uint64 // the number of the view that has come last that was later than listed
 	live       *runClock     // of the silence of nodes
 	calls      *callPool
 	leases     *leaseTable // nil without WithLeases

@@ -139,12 +139,21 @@ func (c *Client) follow(ctx context.Context) {
 			default:
 			}
 		}
-		if list := c.listNodes(ctx); list != nil {
-			c.listed.Store(list.GetView())
-			c.adopt(list.GetNodes())
-		}
+		c.list(ctx)
 		timer.Reset(discoverEvery*3/4 + rand.N(discoverEvery/2)) // clients are not to march in step
 	}
+}
+
+// list lists the nodes, and connects to them. If no node answers, those that have too much to do are not asked again for the same view.
+func (c *Client) list(ctx context.Context) {
+	newest := c.newest.Load()
+	resp := c.listNodes(ctx)
+	if resp == nil {
+		c.listed.Store(newest)
+		return
+	}
+	c.listed.Store(resp.GetView())
+	c.adopt(resp.GetNodes())
 }
 
 // listSoon has the nodes listed after a short pause.
@@ -158,6 +167,7 @@ func (c *Client) listSoon() {
 // sawView is told by which view a node routes that has answered. Nodes that came since the last list may soon be all that there are.
 func (c *Client) sawView(number uint64) {
 	if c.discover && number > c.listed.Load() {
+		c.newest.Store(number)
 		c.listSoon()
 	}
 }

@@ -87,6 +87,27 @@ func TestListsOncePerView(t *testing.T) {
 	})
 }
 
+// Nodes that do not list are asked once in each view, and not again with each answer.
+func TestNodesThatDoNotList(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		n.members(nodes...)
+		n.mu.Lock()
+		for i := range n.view.Members {
+			n.view.Members[i].Gone = true // so that no list is of use
+		}
+		n.mu.Unlock()
+		listed := n.listed.Load()
+		for range 20 {
+			askMany(t, c, "alice", 5)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := n.listed.Load() - listed; got != 2 {
+			t.Errorf("two nodes were asked %d times for a list", got)
+		}
+	})
+}
+
 // A node that left has time to answer what it was asked.
 func TestLeftWhileUnderWay(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
