@@ -33,8 +33,8 @@ type Client struct {
 	conns      atomic.Pointer[[]*conn]
 	downSince  atomic.Int64  // when the last conn went down, by since; 0 while one is up
 	rediscover chan struct{} // has room for one
-	listed     atomic.Uint64 // the number of the view in which a node has listed all last, or was asked to
-	newest     atomic.Uint64 // the number of the view that has come last that was later than listed
+	newest     atomic.Uint64 // the highest number of a view by which a node that has answered routes
+	isCurrent  atomic.Bool   // whether one has answered by that view since list has looked
 	live       *runClock     // of the silence of nodes
 	calls      *callPool
 	leases     *leaseTable // nil without WithLeases

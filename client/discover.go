@@ -122,38 +122,32 @@ func (c *Client) sorted() []*member {
 func (c *Client) follow(ctx context.Context) {
 	timer := time.NewTimer(discoverPause)
 	defer timer.Stop()
-	for {
+	for again := discoverPause; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-c.rediscover:
-			timer.Reset(discoverPause)
+			timer.Reset(discoverPause + rand.N(discoverPause)) // clients are not to march in step: a view is news to all
 			select {
 			case <-ctx.Done():
 				return
 			case <-timer.C:
 			}
+			again = discoverPause
 			select {
-			case <-c.rediscover: // the list is of now
+			case <-c.rediscover: // the list comes after it
 			default:
 			}
 		}
-		c.list(ctx)
-		timer.Reset(discoverEvery*3/4 + rand.N(discoverEvery/2)) // clients are not to march in step
+		if c.list(ctx, again == discoverEvery) {
+			again = discoverPause
+			timer.Reset(discoverEvery*3/4 + rand.N(discoverEvery/2))
+		} else {
+			again = min(2*again, discoverEvery)
+			timer.Reset(again*3/4 + rand.N(again/2))
+		}
 	}
-}
-
-// list lists the nodes, and connects to them. If no node answers, those that have too much to do are not asked again for the same view.
-func (c *Client) list(ctx context.Context) {
-	newest := c.newest.Load()
-	resp := c.listNodes(ctx)
-	if resp == nil {
-		c.listed.Store(newest)
-		return
-	}
-	c.listed.Store(resp.GetView())
-	c.adopt(resp.GetNodes())
 }
 
 // listSoon has the nodes listed after a short pause.
@@ -164,26 +158,62 @@ func (c *Client) listSoon() {
 	}
 }
 
-// sawView is told by which view a node routes that has answered. Nodes that came since the last list may soon be all that there are.
+// sawView is told by which view a node routes that has answered. In a later one than all before, there may be nodes that will soon be all that there are.
 func (c *Client) sawView(number uint64) {
-	if c.discover && number > c.listed.Load() {
-		c.newest.Store(number)
-		c.listSoon()
+	newest := c.newest.Load()
+	for ; number > newest; newest = c.newest.Load() {
+		if c.newest.CompareAndSwap(newest, number) {
+			if c.discover {
+				c.listSoon()
+			}
+			break
+		}
+	}
+	if number >= newest && !c.isCurrent.Load() {
+		c.isCurrent.Store(true)
 	}
 }
 
-// listNodes asks one node after the other for all, until one knows.
-func (c *Client) listNodes(ctx context.Context) *weirv1.ListNodesResponse {
+// list lists the nodes, and connects to them. It reports whether that was all: a node may know of no view as late as another one, or not know yet whether a
+// new member serves. IsLast says that it was tried for long: if no node has answered by as late a view meanwhile, there is none, as in a cluster that was
+// founded again.
+func (c *Client) list(ctx context.Context, isLast bool) (complete bool) {
+	newest := c.newest.Load()
+	list := c.listNodes(ctx, newest)
+	if list == nil {
+		return false
+	}
+	c.adopt(list.GetNodes())
+	if isLast && !c.isCurrent.Swap(false) {
+		c.newest.CompareAndSwap(newest, list.GetView())
+	}
+	return list.GetView() >= newest && !slices.ContainsFunc(list.GetNodes(), isNew)
+}
+
+// isNew reports whether a node is a member that is not known to serve yet.
+func isNew(n *weirv1.Node) bool {
+	return n.GetMember() && n.GetState() == weirv1.NodeState_NODE_STATE_JOINING
+}
+
+// listNodes asks one node after the other for all, until one knows them in the newest view. Else it returns what one of the latest view has said, nil if none
+// has said anything.
+func (c *Client) listNodes(ctx context.Context, newest uint64) (latest *weirv1.ListNodesResponse) {
 	conns := *c.conns.Load()
+	var asked []*member
 	for _, i := range rand.Perm(len(conns)) {
-		if !conns[i].usable(c.live.now()) {
+		via := conns[i]
+		if !via.usable(c.live.now()) || slices.Contains(asked, via.member) {
 			continue
 		}
-		if list := listNodes(ctx, conns[i].channel); list != nil {
-			return list
+		asked = append(asked, via.member)
+		if list := listNodes(ctx, via.channel); list != nil && (latest == nil || list.GetView() > latest.GetView()) {
+			latest = list
+		}
+		if latest != nil && latest.GetView() >= newest {
+			break
 		}
 	}
-	return nil
+	return latest
 }
 
 // listNodes returns nil if the node does not answer, or is no member of a view itself.

@@ -71,15 +71,16 @@ func TestAllNodesAreReplaced(t *testing.T) {
 	})
 }
 
-// The nodes are listed once in each view, and not again with each answer.
+// The nodes are listed once in each view, however many answers there are.
 func TestListsOncePerView(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
+		n.listTime.Store(int64(5 * time.Millisecond))
 		n.members(nodes...)
 		listed := n.listed.Load()
-		for range 20 {
-			askMany(t, c, "alice", 5)
-			time.Sleep(100 * time.Millisecond)
+		for range 1000 {
+			askMany(t, c, "alice", 1)
+			time.Sleep(time.Millisecond)
 		}
 		if got := n.listed.Load() - listed; got != 1 {
 			t.Errorf("the nodes were listed %d times", got)
@@ -87,25 +88,112 @@ func TestListsOncePerView(t *testing.T) {
 	})
 }
 
-// Nodes that do not list are asked once in each view, and not again with each answer.
+// What no node lists is asked for again less and less often, once per node.
 func TestNodesThatDoNotList(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
-		c := n.client("a:1")
+		c := n.client("a:1", client.WithConnections(4))
 		n.members(nodes...)
-		n.mu.Lock()
-		for i := range n.view.Members {
-			n.view.Members[i].Gone = true // so that no list is of use
-		}
-		n.mu.Unlock()
-		listed := n.listed.Load()
-		for range 20 {
-			askMany(t, c, "alice", 5)
-			time.Sleep(100 * time.Millisecond)
-		}
-		if got := n.listed.Load() - listed; got != 2 {
-			t.Errorf("two nodes were asked %d times for a list", got)
-		}
+		n.membersGone()
+		n.listsWithin(c, 2*8, 2*13)
 	})
+}
+
+// Neither is a node asked all the time that lists them in an earlier view than another one routes by.
+func TestListOfAnEarlierView(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].lags.Store(nodes[0].View())
+		n.members(nodes...)
+		n.membersGone()
+		n.listsWithin(c, 2*8, 2*13)
+	})
+}
+
+// A cluster that is founded again counts its views from 1 again. Its clients learn of its nodes as soon as of those of another one, once some time has passed.
+func TestViewsThatBeginAgain(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		n.mu.Lock()
+		n.views = 1000
+		n.mu.Unlock()
+		n.members(nodes...)
+		askMany(t, c, "alice", 10)
+		time.Sleep(time.Second)
+		n.mu.Lock()
+		n.views = 0
+		n.mu.Unlock()
+		n.members(nodes...)
+		for range 90 {
+			askMany(t, c, "alice", 10)
+			time.Sleep(time.Second)
+		}
+		d := n.start("d")
+		n.members(append(nodes, d)...)
+		n.asksWithin(c, d, 2*time.Second)
+	})
+}
+
+// listsWithin has a client ask for a minute, and expects that nodes are asked that often for a list.
+func (n *network) listsWithin(c *client.Client, least, most int64) {
+	n.t.Helper()
+	listed := n.listed.Load()
+	for range 600 {
+		askMany(n.t.(*testing.T), c, "alice", 5)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if got := n.listed.Load() - listed; got < least || got > most {
+		n.t.Errorf("nodes were asked %d times for a list, want %d to %d", got, least, most)
+	}
+}
+
+// A member that is not known to serve yet is asked soon after it is.
+func TestNewMemberIsSoonAsked(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithSeeds("b:1"))
+		d := n.start("d")
+		n.keys = []cluster.Node{{ID: "d", Address: "d:1", Incarnation: 1, State: cluster.Ready}}
+		n.joining.Store(true)
+		n.members(append(nodes, d)...)
+		askMany(t, c, "alice", 10)
+		time.Sleep(600 * time.Millisecond)
+		if n.joining.Store(false); d.asked.Load() != 0 {
+			t.Error("d is asked before it serves")
+		}
+		n.asksWithin(c, d, 2*time.Second)
+	})
+}
+
+// Nodes that were late just when they were to list the nodes are asked again soon.
+func TestLateNodesListAgain(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithSeeds("b:1"), client.WithTimeout(2*time.Second))
+		d := n.start("d")
+		n.members(append(nodes, d)...)
+		askMany(t, c, "alice", 10)
+		time.Sleep(150 * time.Millisecond)
+		for _, f := range nodes {
+			f.hold()
+		}
+		var asking sync.WaitGroup
+		asking.Go(func() { askMany(t, c, "alice", 20) })
+		time.Sleep(450 * time.Millisecond)
+		for _, f := range nodes {
+			f.release()
+		}
+		asking.Wait()
+		n.asksWithin(c, d, 2*time.Second)
+	})
+}
+
+// asksWithin expects that a client asks a node soon.
+func (n *network) asksWithin(c *client.Client, f *fakeNode, most time.Duration) {
+	n.t.Helper()
+	for began := time.Now(); f.asked.Load() == 0; time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > most {
+			n.t.Fatalf("%s is not asked after %v", f.id, most)
+		}
+		askMany(n.t.(*testing.T), c, "alice", 10)
+	}
 }
 
 // A node that left has time to answer what it was asked.

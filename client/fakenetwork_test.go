@@ -45,8 +45,10 @@ type network struct {
 	view  *cluster.View        // guarded by mu
 	views uint64               // how many there were; guarded by mu
 
-	listed atomic.Int64   // how often a node was asked for all nodes
-	keys   []cluster.Node // in etcd, with the members; guarded by mu
+	listed   atomic.Int64   // how often a node was asked for all nodes
+	listTime atomic.Int64   // nanoseconds that a node takes to list them
+	joining  atomic.Bool    // whether no member is known to serve yet, of those that have keys
+	keys     []cluster.Node // in etcd, with the members; guarded by mu
 }
 
 func newNetwork(t testing.TB) *network {
@@ -75,7 +77,8 @@ type fakeNode struct {
 	asked   atomic.Int64 // checks
 	batches atomic.Int64 // messages and calls with checks
 	holds   atomic.Pointer[chan struct{}]
-	largest atomic.Int64 // checks of one message
+	lags    atomic.Pointer[cluster.View] // what it has for the view, unless nil
+	largest atomic.Int64                 // checks of one message
 }
 
 // start starts a node, id at id+":1", which is killed when the test ends.
@@ -170,6 +173,15 @@ func (n *network) members(nodes ...*fakeNode) {
 	n.view = v
 }
 
+// membersGone makes the members ones that are gone, so that no list of nodes is of use.
+func (n *network) membersGone() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.view.Members {
+		n.view.Members[i].Gone = true
+	}
+}
+
 // dial is a client.Dialer.
 func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
@@ -234,6 +246,9 @@ func (f *fakeNode) HasTime([]shard.Take, int) bool { return true }
 
 // View and the following are what all nodes of the network know. The rest of api.Status is that of apitest.Status.
 func (f *fakeNode) View() *cluster.View {
+	if v := f.lags.Load(); v != nil {
+		return v
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view
@@ -248,6 +263,7 @@ func (f *fakeNode) viewNumber() uint64 {
 
 func (f *fakeNode) Nodes() []cluster.Node {
 	f.listed.Add(1)
+	time.Sleep(time.Duration(f.listTime.Load()))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.keys
@@ -255,8 +271,11 @@ func (f *fakeNode) Nodes() []cluster.Node {
 
 func (f *fakeNode) Reaches(string) bool { return true }
 
-// HandoverStatus is that of a node that is ready.
+// HandoverStatus is that of a node that is ready, or joins.
 func (f *fakeNode) HandoverStatus(string) cluster.HandoverStatus {
+	if f.joining.Load() {
+		return cluster.HandoverStatus{State: cluster.Joining}
+	}
 	return cluster.HandoverStatus{State: cluster.Ready}
 }
 

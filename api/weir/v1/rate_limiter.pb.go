@@ -1537,8 +1537,8 @@ type StreamRateLimitsResponse struct {
 	Responses []*RateLimitResponse `protobuf:"bytes,2,rep,name=responses,proto3" json:"responses,omitempty"`
 	// Why the message was refused. Unset if it was not. The stream goes on.
 	Error *CheckError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// The number of the view that the node routes by; 0 before the first. A client that has listed the nodes in an
-	// earlier one lists them again: some may be new, or about to end.
+	// The number of the view that the node routes by; 0 before the first. A client that has seen
+	// no view as late lists the nodes again: some may be new, or about to end. The node that lists them may route by an earlier view.
 	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
