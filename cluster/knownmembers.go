@@ -57,7 +57,14 @@ func (m *knownMembers) Reached(l view.Life) bool {
 		return false
 	}
 	lost, reaches := m.router.lostAt(l.ID)
-	return reaches || len(reachingAmong(m.all(), l.ID, lost)) > 0 || m.awaitsWord(l.ID, lost)
+	return reaches || slices.ContainsFunc(reachingAmong(m.all(), l.ID, lost), m.isHeeded) || m.awaitsWord(l.ID, lost)
+}
+
+// isHeeded reports whether what a member has said of another one counts: it answers this node, or did until just now. Else it can relay nothing, and may be gone
+// itself.
+func (m *knownMembers) isHeeded(id string) bool {
+	lost, reaches := m.router.lostAt(id)
+	return reaches || time.Since(lost) < wordWithin
 }
 
 // Unconnected implements Electorate.

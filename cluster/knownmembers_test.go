@@ -68,3 +68,23 @@ func TestOthersSayWhetherTheyReachALostMember(t *testing.T) {
 		})
 	}
 }
+
+// What a member has said counts no more once it is gone as well: a next owner that waits for one that is said to be reached grants nothing.
+func TestWordOfAMemberThatIsGone(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c", "d")
+		c.settled()
+		c.unreach(true, "b:1", "a", "d")
+		pass(2 * heartbeatEvery)
+		n, b := c.alive["a"], Life{ID: "b", Incarnation: 1}
+		if !n.owners.Reached(b) {
+			t.Error("c reaches b, and a takes it for lost")
+		}
+		c.crash("b")
+		c.crash("c")
+		pass(2 * wordWithin)
+		if n.owners.Reached(b) {
+			t.Error("a takes b for reached: c said so, which has died with it")
+		}
+	})
+}
