@@ -15,6 +15,7 @@ type memberStatus struct {
 	handover HandoverStatus // guarded by mu
 	load     Load           // guarded by mu
 	reaches  []string       // the members that it reaches; guarded by mu
+	replaced []string       // the members of which it reaches another life; guarded by mu
 	heard    time.Time      // when it was asked for that; guarded by mu
 	ahead    time.Duration  // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by mu
 	compared time.Time      // when that was found, zero if never; guarded by mu
@@ -24,7 +25,7 @@ type memberStatus struct {
 func (s *memberStatus) note(resp *peerv1.HeartbeatResponse, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reaches, s.heard = resp.GetReaches(), sent
+	s.reaches, s.replaced, s.heard = resp.GetReaches(), resp.GetReplaced(), sent
 	s.handover = HandoverStatus{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
 	s.load = loadOf(resp.GetLoad(), sent)
 }
@@ -43,6 +44,13 @@ func (s *memberStatus) reachesLately(id string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.heard) < replica.LeaseTime && !s.heard.Before(since) && slices.Contains(s.reaches, id)
+}
+
+// reachesOtherLifeLately reports whether the member has said in the last replica.LeaseTime that it reaches another life of the one of that id.
+func (s *memberStatus) reachesOtherLifeLately(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heard) < replica.LeaseTime && slices.Contains(s.replaced, id)
 }
 
 // missesLately reports whether the member has said in the last replica.LeaseTime which members it reaches, and the one of that id was not among them.

@@ -46,6 +46,22 @@ func (m *knownMembers) reached() (ids []string) {
 	return ids
 }
 
+// replaced returns the ids of the members of which this node reaches another life than its view names.
+func (m *knownMembers) replaced() (ids []string) {
+	members, reaches := m.router.Members()
+	for i, member := range members {
+		if c := m.of(member.life()); c != nil && reaches[i] && !c.isItself() {
+			ids = append(ids, member.ID)
+		}
+	}
+	return ids
+}
+
+// isReplaced reports whether a member that counts has said that it reaches another life of the one of that id.
+func (m *knownMembers) isReplaced(id string) bool {
+	return slices.ContainsFunc(m.all(), func(c *otherMember) bool { return c.reachesOtherLifeLately(id) && m.heeds(c) })
+}
+
 // Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
 // not once another one of its id is a member, or answers.
 func (m *knownMembers) Reached(l view.Life) bool {
@@ -57,14 +73,14 @@ func (m *knownMembers) Reached(l view.Life) bool {
 		return false
 	}
 	lost, reaches := m.router.lostAt(l.ID)
-	return reaches || slices.ContainsFunc(reachingAmong(m.all(), l.ID, lost), m.isHeeded) || m.awaitsWord(l.ID, lost)
+	return reaches || slices.ContainsFunc(m.all(), func(c *otherMember) bool { return c.reachesLately(l.ID, lost) && m.heeds(c) }) || m.awaitsWord(l.ID, lost)
 }
 
-// isHeeded reports whether what a member has said of another one counts: it answers this node, or did until just now. Else it can relay nothing, and may be gone
+// heeds reports whether what a member has said of another one counts: it answers this node, or did until just now. Else it can relay nothing, and may be gone
 // itself.
-func (m *knownMembers) isHeeded(id string) bool {
-	lost, reaches := m.router.lostAt(id)
-	return reaches || time.Since(lost) < wordWithin
+func (m *knownMembers) heeds(c *otherMember) bool {
+	lost, reaches := m.router.lostAt(c.member.ID)
+	return (reaches || time.Since(lost) < wordWithin) && c.isItself() && !m.hasEnded(c.member.life())
 }
 
 // Unconnected implements Electorate.

@@ -47,6 +47,8 @@ type Owners struct {
 	confirmsNone bool               // this node confirms no decision lease any more; guarded by mu
 	granted      time.Time          // when the etcd lease was granted that the decision lease knows of; guarded by mu
 	renewed      time.Time          // the last renewal that the decision lease knows of; guarded by mu
+	present      presence           // of the members of view, as it was looked last; guarded by mu
+	wasHalted    bool               // whether this node did not run just before it looked last for lost members; guarded by mu
 	waited       bool               // a partition was not settled when it was looked last; guarded by mu
 	ctx          context.Context    // ends with Run; nil before it; guarded by mu
 }
@@ -231,8 +233,10 @@ func (o *Owners) Run(ctx context.Context) {
 	_ = o.cohort.Wait() // they return nothing
 }
 
-// attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. The node calls it each time that it looks at the clock.
+// attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. It looks which members are lost. The node calls it each time
+// that it looks at the clock.
 func (o *Owners) attest() {
+	o.lookForStandIns()
 	granted, renewed, waits := o.Granted(), o.Renewed(), o.node.IsWaiting()
 	o.mu.Lock()
 	isNew, isRenewed := granted != o.granted && !granted.IsZero(), renewed.After(o.renewed)

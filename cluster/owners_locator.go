@@ -25,26 +25,6 @@ func (o *Owners) StandIn(p uint32) string {
 	return ""
 }
 
-// standInsOf returns by partition the life that stands in for an owner that has said farewell, the zero value for none; nil if there are none at all.
-func (o *Owners) standInsOf() []view.Life { return *o.standIns.Load() }
-
-// findStandIns finds out which lives stand in for owners that have said farewell. o.mu is held.
-func (o *Owners) findStandIns() {
-	var lives []view.Life
-	if farewells := o.Farewells(); len(farewells) > 0 {
-		plan, reports := o.Plan(o.view), o.newest.All()
-		for p := range o.view.Partitions {
-			if l := o.view.StandIn(p, plan, farewells, reports); l != (view.Life{}) {
-				if lives == nil {
-					lives = make([]view.Life, len(o.view.Partitions))
-				}
-				lives[p] = l
-			}
-		}
-	}
-	o.standIns.Store(&lives)
-}
-
 // ReturnGranted implements Locator.
 func (o *Owners) ReturnGranted(take shard.Take) string {
 	p := take.Key.Partition(uint32(o.params.Partitions))

@@ -81,7 +81,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
 	return &peerv1.HeartbeatResponse{
-		Reaches: o.knownMembers.reached(), Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
+		Reaches: o.knownMembers.reached(), Replaced: o.knownMembers.replaced(), Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
 		View: o.number(), Incarnation: o.life().Incarnation,
 		Active: uint32(handover.Active), Wanted: uint32(handover.Wanted), Leaving: uint32(handover.Leaving),
 		State: string(handover.State), Load: o.Load().wire(time.Now()), Farewells: wireFarewells(o.Farewells()),

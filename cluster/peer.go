@@ -22,6 +22,7 @@ type peer struct {
 
 	answered atomic.Bool  // what was logged last
 	lost     atomic.Int64 // when it was last found not to answer any more; since hotCounters.started
+	made     time.Time
 	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
@@ -49,7 +50,7 @@ func (p *peer) saidSomethingSince(at time.Time) bool {
 
 // newPeer returns m as a peer that is asked nothing yet.
 func (r *Router) newPeer(m Member) *peer {
-	p := &peer{member: m}
+	p := &peer{member: m, made: time.Now()}
 	dial := func(ctx context.Context) (net.Conn, error) {
 		return r.dial(ctx, Member{ID: m.ID, Address: m.Address, Incarnation: p.incarnation.Load()})
 	}
@@ -130,6 +131,22 @@ func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
 		at = r.hot.started.Add(time.Duration(p.lost.Load()))
 	}
 	return at, r.Reaches(id)
+}
+
+// lostFor returns for how long the member of that id has not answered this node, 0 if it does, or is none, and whether it ever has.
+func (r *Router) lostFor(id string) (d time.Duration, ever bool) {
+	p := r.peerOf(id)
+	if p == nil {
+		return 0, false
+	}
+	lost := p.lost.Load()
+	switch {
+	case p.reachable() || p.answered.Load(): // it was lost just now, if at all
+		return 0, true
+	case lost == 0:
+		return time.Since(p.made), false
+	}
+	return time.Since(r.hot.started) - time.Duration(lost), true
 }
 
 // greet has the member of that id asked again by checks, which was suspended and has just said by

@@ -92,17 +92,16 @@ func (t *routingTable) partition(k ring.Key) uint32 { return k.Partition(uint32(
 // owner returns the index of the member that owns k's counter in the view.
 func (t *routingTable) owner(k ring.Key) int { return t.view.Ring.Owner(t.partition(k)) }
 
-// standby returns the index of the standby of k's counter, or of the member that stands in for the owner without being that; noMember if there is only the
-// owner.
+// standby returns the index of the member that stands in for the owner of k's counter, or else of the standby; noMember if there is only the owner.
 func (t *routingTable) standby(k ring.Key) int {
 	p := t.partition(k)
-	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
-		return s
-	}
 	if t.locator != nil {
 		if i, member := t.view.Index(t.locator.StandIn(p)); member {
 			return i
 		}
+	}
+	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
+		return s
 	}
 	return noMember
 }

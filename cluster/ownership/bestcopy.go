@@ -141,7 +141,9 @@ func (c *peer) noteVersions(partitions []uint32, versions []replica.Version) {
 			if versions[i].After(s.version) {
 				s.best, s.version = c.life, versions[i]
 			}
-			s.isDone = s.best == view.Life{} && c.node.haveAnswered(s.asked)
+			if s.isDone = s.best == (view.Life{}) && c.node.haveAnswered(s.asked); s.isDone {
+				x.setGate(x.replica.State)
+			}
 		}
 		x.mu.Unlock()
 	}

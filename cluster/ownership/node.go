@@ -33,7 +33,8 @@ type Config struct {
 	IsGone func(l view.Life, number uint64) bool
 	// HasSaidFarewell reports whether a life has said that it has ended to decide, for good. It is called with locks held.
 	HasSaidFarewell func(l view.Life) bool
-	// StandIns returns by partition the life that stands in for an owner that has said farewell, the zero value for none; nil if there are none at all.
+	// StandIns returns by partition the life that stands in for an owner that has said farewell, or for all that may have a copy, the zero value for none; nil if
+	// there are none at all.
 	StandIns func() []view.Life
 	// Attest is called before the node looks at the clock, many times a second: what etcd has granted and renewed is told meanwhile.
 	Attest func()

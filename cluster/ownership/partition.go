@@ -237,7 +237,10 @@ func (x *partition) setGate(was replica.State) {
 
 // isGrantable reports whether this node may grant from its copy while the owner, or a predecessor, is not reached. x.mu is held.
 func (x *partition) isGrantable() bool {
-	return x.place.standsIn || x.deltas.asked == wasAsked && x.replica.IsGrantable()
+	if x.replica.State == replica.Deciding {
+		return x.place.standsIn
+	}
+	return x.deltas.asked == wasAsked && x.replica.IsGrantable() && (x.replica.Version.Term > 0 || !x.salvages())
 }
 
 // adopt takes over what a newer view says. x.mu is held.

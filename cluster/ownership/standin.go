@@ -7,14 +7,15 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Without etcd no view replaces lives that have ended. Four kinds of nodes stand in for them: they grant from what they have, as a standby does while
-// the owner is not reached.
+// It takes seconds until a view replaces lives that have ended, and as long as etcd is away no view does. Five kinds of nodes stand in for them: they grant from
+// what they have, as a standby does while the owner is not reached.
 //
 //	the learner with a complete copy       the owner has said farewell, and the view names no standby
 //	an owner without the decision lease    the life of its standby has ended, so that no other node has a copy
 //	an owner that is about to end          the view names no standby, or that has ended or is not reached
 //	a later life of a member               its former life owns the partition, and the standby, or the learner in its place, has ended or is not reached; or that
 //	                                       was the standby, and the owner has ended or is not reached, and no later life of it is there
+//	another member                         owner, standby and predecessors are gone: see view.View.LastResort
 
 // standInAfter is how long after its start a node takes others that it does not reach for ended: until then it may not have connected to them.
 const standInAfter = 3 * time.Second
@@ -56,7 +57,7 @@ func (n *Node) standIn() {
 		}
 		if in != x.place.standsIn {
 			x.place.standsIn = in
-			x.setGate(x.replica.State)
+			x.step(replica.Event{Kind: replica.StandIn, On: in}, nil)
 		}
 		n.standsIn = n.standsIn || in
 	}

@@ -1066,7 +1066,9 @@ type HeartbeatResponse struct {
 	// What it has answered, and what it holds. Unset from an older version.
 	Load *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
 	// As in HeartbeatRequest.
-	Farewells     []*Farewell `protobuf:"bytes,12,rep,name=farewells,proto3" json:"farewells,omitempty"`
+	Farewells []*Farewell `protobuf:"bytes,12,rep,name=farewells,proto3" json:"farewells,omitempty"`
+	// The ids of the members of which another life answers it than the view names.
+	Replaced      []string `protobuf:"bytes,13,rep,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,6 +1183,13 @@ func (x *HeartbeatResponse) GetLoad() *Load {
 func (x *HeartbeatResponse) GetFarewells() []*Farewell {
 	if x != nil {
 		return x.Farewells
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetReplaced() []string {
+	if x != nil {
+		return x.Replaced
 	}
 	return nil
 }
@@ -2692,7 +2701,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\areached\x18\x03 \x01(\bR\areached\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaccused\x18\x05 \x01(\bR\aaccused\x12\x14\n" +
-	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\x84\x03\n" +
+	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\xa0\x03\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -2706,7 +2715,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12&\n" +
 	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\x124\n" +
-	"\tfarewells\x18\f \x03(\v2\x16.weir.peer.v1.FarewellR\tfarewells\"\xb0\x02\n" +
+	"\tfarewells\x18\f \x03(\v2\x16.weir.peer.v1.FarewellR\tfarewells\x12\x1a\n" +
+	"\breplaced\x18\r \x03(\tR\breplaced\"\xb0\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +

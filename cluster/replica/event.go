@@ -19,6 +19,7 @@ const (
 	Answered                      // From, Number: the owner's standby has this node's deltas up to that one
 	Drop                          // memory is wanted
 	Resumed                       // the decision lease is valid again
+	StandIn                       // On: whether it is to grant from what it has in the place of lives that are gone
 	Salvaged                      // Term, Version, Acknowledged: a copy of a node that is no predecessor, for the owner of that term
 )
 
@@ -32,4 +33,5 @@ type Event struct {
 	Version      Version // the zero value: the sender has no copy
 	Acknowledged Acknowledged
 	Deltas       Deltas
+	On           bool
 }

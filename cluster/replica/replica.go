@@ -59,6 +59,8 @@ type Replica struct {
 	// Gave is the term of the owner to which it gave its final state as an owner that decided, 0 for none: its copy was complete then.
 	// Gave > 0 implies State == Learning, Gave == Claim.Term and Claim.Standby == Self.
 	Gave uint64
+	// StandsIn says that it grants from what it has in the place of lives that are gone, in the view that Claim is of. Then State < Waiting.
+	StandsIn bool
 	// Deltas are this node's own: those that it granted from its copy and that no owner is known to have.
 	Deltas Deltas
 	// Complete is the number of the last view in which the view's owner has fed it everything, 0 for none. Complete <= Claim.Number.
@@ -89,6 +91,7 @@ type Replica struct {
 //	Drop       Learning, Following MayDrop                                   None
 //	Resumed    Waiting             valid                                     as Ended
 //	Salvaged   Waiting             of this term                              keeps the later copy
+//	StandIn    None to Following   of another value                          is grantable, or what it was else
 func (r Replica) Step(e Event, valid bool) (Replica, []Action) {
 	switch e.Kind {
 	case Adopt:
@@ -113,6 +116,8 @@ func (r Replica) Step(e Event, valid bool) (Replica, []Action) {
 		return r.resumed(valid)
 	case Salvaged:
 		return r.salvaged(e)
+	case StandIn:
+		return r.standIn(e.On), nil
 	default:
 		return r, nil
 	}
@@ -124,7 +129,7 @@ func (r Replica) adopt(e Event, valid bool) (Replica, []Action) {
 		return r, nil
 	}
 	before := r.Claim
-	r.Claim = e.Claim
+	r.Claim, r.StandsIn = e.Claim, false
 	switch {
 	case r.Claim.Owner != r.Self:
 		r.Heard = nil
@@ -230,6 +235,15 @@ func (r Replica) ended(e Event, valid bool) (Replica, []Action) {
 	}
 	r.Heard = appendOnce(r.Heard, e.From)
 	return r.settle(nil, valid)
+}
+
+// standIn has the node grant from what it has, or no more.
+func (r Replica) standIn(on bool) Replica {
+	r.StandsIn = on && r.State < Waiting
+	if !r.IsGrantable() {
+		r.Shared = nil
+	}
+	return r
 }
 
 // resumed goes on where nothing but the decision lease was missing.
@@ -351,9 +365,9 @@ func (r *Replica) MayGrantFromCopy(reaches func(view.Life) bool) bool {
 }
 
 // IsGrantable reports whether the copy is one that the node may grant from while the owner, or a predecessor, is not reached. That of the former
-// owner is, until the new one has fed it: the new one may die before.
+// owner is, until the new one has fed it: the new one may die before. A node that stands in, or an owner that waits, grants from nothing if it has none.
 func (r *Replica) IsGrantable() bool {
-	return (r.State == Following || r.Gave > 0) && r.Claim.Standby == r.Self || r.State == Waiting && r.Version.Term > 0
+	return r.StandsIn || (r.State == Following || r.Gave > 0) && r.Claim.Standby == r.Self || r.State == Waiting
 }
 
 // Lacks reports whether the owner waits for the final state, or the end, of a predecessor.

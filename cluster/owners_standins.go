@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"maps"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// Times that a life must be lost before another node grants in its place that has no copy.
+const (
+	lastResortAfter = 500 * time.Millisecond // it may have been late, or is being started again
+	neverReached    = 3 * time.Second        // this node may not have connected to it yet
+)
+
+// standInsOf returns by partition the life that stands in for those that have its counters, the zero value for none; nil if there are none at all.
+func (o *Owners) standInsOf() []view.Life { return *o.standIns.Load() }
+
+// presence is which members are lost, and which ones can stand in.
+type presence struct {
+	lost    map[view.Life]bool
+	serving view.Serving
+	found   time.Time // when findStandIns has used it
+}
+
+// lookForStandIns looks which members are lost, and finds out which lives stand in for those: if others are, and once a second, as reports change it.
+func (o *Owners) lookForStandIns() {
+	wasHalted := o.node.WasHalted()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.view == nil {
+		return
+	}
+	o.wasHalted = wasHalted // what others have said may be waiting to be read
+	was := o.present
+	if o.look(); len(was.lost)+len(o.present.lost) == 0 {
+		return
+	}
+	if isSame := maps.Equal(was.lost, o.present.lost) && was.serving.Equal(o.present.serving); !isSame || time.Since(was.found) >= time.Second {
+		o.findStandIns()
+	} else {
+		o.present.found = was.found
+	}
+}
+
+// look looks which members are lost. o.mu is held.
+func (o *Owners) look() {
+	o.present = presence{lost: make(map[view.Life]bool)}
+	for _, m := range o.view.Members {
+		if o.hasLost(m) {
+			o.present.lost[m.Life] = true
+		}
+	}
+	if len(o.present.lost) > 0 {
+		o.present.serving = o.view.ServingOf(o.serves)
+	}
+}
+
+// findStandIns finds out which lives stand in for owners that have said farewell, or for all that may have a copy. o.mu is held.
+func (o *Owners) findStandIns() {
+	var lives []view.Life
+	farewells := o.Farewells()
+	o.present.found = time.Now()
+	if len(farewells)+len(o.present.lost) > 0 {
+		plan, reports := o.Plan(o.view), o.newest.All()
+		isLost := func(l view.Life) bool { return o.present.lost[l] }
+		for p := range o.view.Partitions {
+			l := o.view.StandIn(p, plan, farewells, reports)
+			if l == (view.Life{}) && len(o.present.lost) > 0 {
+				l = o.view.LastResort(p, plan, reports, isLost, o.present.serving)
+			}
+			if l != (view.Life{}) {
+				if lives == nil {
+					lives = make([]view.Life, len(o.view.Partitions))
+				}
+				lives[p] = l
+			}
+		}
+	}
+	o.standIns.Store(&lives)
+}
+
+// hasLost reports whether a life is gone without a farewell, by which it is known to be back or to have left what it had: a later one of its node is a member, or
+// neither this node nor another one that it reaches has reached any life of that node for a while. A later life stands in by itself only for one that is a
+// member. o.mu is held.
+func (o *Owners) hasLost(m view.Member) bool {
+	switch {
+	case o.wasHalted, o.knownMembers.hasSaidFarewell(m.Life), o.knownMembers.Reached(m.Life):
+		return false
+	case o.view.IsReplaced(m.Life), m.State == view.Gone && o.knownMembers.hasEnded(m.Life):
+		return true
+	}
+	return m.ID != o.Self.ID && o.isLost(m.ID) && !o.knownMembers.isReplaced(m.ID)
+}
+
+// isLost reports whether no life of a node has answered this one for a while.
+func (o *Owners) isLost(id string) bool {
+	lost, ever := o.Router.lostFor(id)
+	if !ever {
+		return lost >= neverReached
+	}
+	return lost >= lastResortAfter
+}
+
+// serves reports whether a member can stand in. One that is late still does: else each pause of it would have another one grant a limit. o.mu is held.
+func (o *Owners) serves(l view.Life) bool {
+	switch {
+	case l == o.life():
+		return !o.IsOver()
+	case l.ID == o.Self.ID, o.knownMembers.hasEnded(l):
+		return false
+	}
+	return o.knownMembers.Reached(l) || !o.isLost(l.ID)
+}
