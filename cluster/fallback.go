@@ -89,7 +89,7 @@ func (s *fallback) askOwners() (standbys *scatter) {
 		case left.redirected:
 			vacant = append(vacant, i)
 		}
-		standbys.place(s.top, left.group, left.part, s.t.standsBy(0))
+		standbys.place(s.top, left.group, left.part, s.t.standsBy(0, left.redirected))
 	}
 	s.ask(owners)
 	noteExpected(s.top.orphans)
@@ -105,7 +105,7 @@ func (s *fallback) turnTo(standbys, owners *scatter) {
 	t := standbys.table
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
 		if !t.isMoving(g) {
-			standbys.place(s.top, g, p, t.standsBy(0))
+			standbys.place(s.top, g, p, t.standsBy(0, redirected(g)))
 		}
 	})
 }
@@ -124,7 +124,7 @@ func (s *fallback) askRelays(standbys *scatter) {
 		s.left(standbys, func(to *peer, g *shard.Group, p *part) {
 			switch {
 			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for another member
-				nextStandbys.place(s.top, g, p, s.t.standsBy(try+1))
+				nextStandbys.place(s.top, g, p, s.t.standsBy(try+1, false))
 			case !redirected(g):
 				viaRelay(to, g, p)
 			}

@@ -364,3 +364,32 @@ func TestOwnersThatHadLittleTimeAreAskedAgain(t *testing.T) {
 		})
 	}
 }
+
+// Until a view names another standby, which it cannot while the owner does not reach it, a node that does not reach the owner asks others that do.
+func TestRelayWhereNoNodeStandsBy(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c", "d")
+		c.settled()
+		keys := c.keysOf("a", "c", 20)
+		c.unreach(true, "a:1", "d")
+		c.unreach(true, "d:1", "a")
+		pass(2 * time.Second)
+		c.crash("c")
+		c.registry.expire("c")
+		var without int // checks where the view names no standby
+		for began := time.Now(); time.Since(began) < 10*time.Second; pass(100 * time.Millisecond) {
+			for _, key := range keys {
+				if v := c.alive["d"].owners.View(); v.Partitions[key.Partition(uint32(len(v.Partitions)))].Standby.ID == "" {
+					without++
+				}
+				if _, source := c.checkAt(c.alive["d"], key); source == shard.Undecided {
+					t.Errorf("after %v a check is undecided", time.Since(began))
+					return
+				}
+			}
+		}
+		if without == 0 {
+			t.Error("there always was a standby")
+		}
+	})
+}

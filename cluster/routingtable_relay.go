@@ -9,12 +9,15 @@ import (
 )
 
 // standsBy returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if that does not answer either, the try-th of the members that reach one of them, before
-// it.
-func (t *routingTable) standsBy(try int) func(ring.Key) int {
+// it: the standby; but if there is none, or it does not answer either, the try-th of the members that reach one of them, before
+// it. Without a standby it is none if the owner has said itself that it does not have it: others would hear the same.
+func (t *routingTable) standsBy(try int, moved bool) func(ring.Key) int {
 	return func(k ring.Key) int {
 		standby := t.standby(k)
-		if standby == noMember || standby == t.self || t.answers(standby, k) {
+		switch {
+		case standby == noMember && moved:
+			return noMember
+		case standby == t.self, standby != noMember && t.answers(standby, k):
 			return standby
 		}
 		if relay := t.relayFor(try)(k); relay != noMember {
