@@ -16,6 +16,7 @@ type search struct {
 	farewells     int  // of nodes that end by their own word, each of which is restarted
 	moves         int  // views that need not be: plans that change, and suspicions
 	lapses        int  // of decision leases
+	standIns      int  // of nodes that grant from what they have in the place of all that may have a copy
 	suspects      bool // nodes that run may be taken for gone, by the writer of views and by standbys
 	broken        rule
 	most          int // states; 0 for all
@@ -189,6 +190,7 @@ func (s *search) successors(x *world, visit emit) {
 		s.end(x, i, visit)
 		s.crash(x, i, visit)
 		s.part(x, i, visit)
+		s.standIn(x, i, visit)
 	}
 	s.deliver(x, visit)
 }
@@ -226,6 +228,25 @@ func (s *search) part(x *world, i int, visit emit) {
 		y.lose()
 	}
 	visit(&y, name(n.life)+" says farewell")
+}
+
+// standIn has a node grant from what it has in the place of owner, standby and predecessors, which are gone or suspected to be, or no more. What it has granted
+// is counted, and what those had is not known: the limit is not checked.
+func (s *search) standIn(x *world, i int, visit emit) {
+	n := &x.nodes[i]
+	y := *x
+	if n.standsIn {
+		s.apply(&y, i, Event{Kind: StandIn}, nil)
+		visit(&y, name(n.life)+" does not stand in any more")
+		return
+	}
+	if int(x.standIns) >= s.standIns || n.view == 0 || n.state >= Waiting || x.hasHolders(n.view) && !s.suspects {
+		return
+	}
+	y.standIns++
+	y.inexact = true
+	s.apply(&y, i, Event{Kind: StandIn, On: true}, nil)
+	visit(&y, name(n.life)+" stands in")
 }
 
 // learn has a node adopt views, and the writer hear from it.
@@ -303,9 +324,10 @@ func (s *search) speak(x *world, i int, visit emit) {
 		}
 	}
 	if n.state < Waiting && n.first < n.next {
-		for _, to := range []life{owner, codeOf(claim.Standby)} {
+		for k := range x.nodes {
 			y := *x
-			if to != n.life && x.isAlive(to) && y.send(worldMessage{kind: Posted, src: n.life, dst: to, first: n.first, next: n.next}) {
+			to := x.nodes[k].life
+			if k != i && x.nodes[k].alive && (to == owner || to == codeOf(claim.Standby) || x.nodes[k].standsIn) && y.send(worldMessage{kind: Posted, src: n.life, dst: to, first: n.first, next: n.next}) {
 				visit(&y, name(n.life)+" posts its deltas to "+name(to))
 			}
 		}

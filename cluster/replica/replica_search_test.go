@@ -25,6 +25,8 @@ var settings = []struct {
 	{"two suspicions and a lapse", search{limit: 2, grants: 3, moves: 2, lapses: 1, suspects: true, most: 200_000}},
 	{"a crash and two suspicions", search{limit: 2, grants: 3, moves: 2, crashes: 1, suspects: true, most: 200_000}},
 	{"a crash, a suspicion and a lapse", search{limit: 2, grants: 3, moves: 1, crashes: 1, lapses: 1, suspects: true, most: 200_000}},
+	{"two crashes and two that stand in", search{limit: 2, grants: 3, moves: 1, crashes: 2, standIns: 2, most: 200_000}},
+	{"a crash, two suspicions and one that stands in", search{limit: 2, grants: 3, moves: 2, crashes: 1, standIns: 1, suspects: true, most: 200_000}},
 	{"two crashes and two suspicions", search{limit: 2, grants: 3, moves: 2, crashes: 2, suspects: true, most: 200_000}},
 }
 

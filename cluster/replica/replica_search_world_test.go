@@ -116,6 +116,7 @@ type worldNode struct {
 	alive, suspended        bool
 	saidFarewell            bool // it has said farewell
 	gave                    bool // Replica.Gave is the term of the claim
+	standsIn                bool
 	state                   State
 	view                    uint8 // the number of the newest that it has adopted
 	term, sequence, content uint8 // of its copy: the version, and the grants in it as bits
@@ -165,14 +166,25 @@ type world struct {
 	grants                 [worldGrants]uint8
 	written, granted, lost uint8
 	crashes, moves, lapses uint8
-	farewells              uint8
-	inexact                bool // two standbys may have granted from their copies: the limit is not checked any more
+	farewells, standIns    uint8
+	inexact                bool // two nodes may have granted from their copies: the limit is not checked any more
 }
 
 func (w *world) last() *worldView { return &w.views[w.written-1] }
 
 func (w *world) isAlive(l life) bool {
 	return l != 0 && w.nodes[l.node()].alive && w.nodes[l.node()].life == l
+}
+
+// hasHolders reports whether the owner, the standby or a predecessor of a view is alive.
+func (w *world) hasHolders(number uint8) bool {
+	v := &w.views[number-1]
+	for i := range w.nodes {
+		if n := &w.nodes[i]; n.alive && (n.life == v.owner || n.life == v.standby || v.preds.has(n.life)) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasSaidFarewell reports whether a life has said farewell.
@@ -185,7 +197,7 @@ func (w *world) replica(i int) Replica {
 	n := &w.nodes[i]
 	r := Replica{
 		Self: lifeTable[n.life], State: n.state, Version: Version{uint64(n.term), uint64(n.sequence)}, Acknowledged: n.acked.unpack(), Shared: n.shared.unpack(),
-		Deltas: Deltas{uint64(n.first), uint64(n.next)}, Complete: uint64(n.complete), Heard: n.heard.unpack(),
+		Deltas: Deltas{uint64(n.first), uint64(n.next)}, Complete: uint64(n.complete), Heard: n.heard.unpack(), StandsIn: n.standsIn,
 	}
 	r.Claim = w.claim(n.view)
 	if n.gave {
@@ -206,7 +218,7 @@ func (w *world) claim(number uint8) Claim {
 func (w *world) keep(i int, r Replica) {
 	n := &w.nodes[i]
 	n.state, n.view, n.term, n.sequence = r.State, uint8(r.Claim.Number), uint8(r.Version.Term), uint8(r.Version.Sequence)
-	n.shared, n.gave = packMarks(r.Shared), r.Gave > 0
+	n.shared, n.gave, n.standsIn = packMarks(r.Shared), r.Gave > 0, r.StandsIn
 	n.acked, n.heard, n.first, n.next, n.complete = packMarks(r.Acknowledged), sortLives(packLives(r.Heard)), uint8(r.Deltas.First), uint8(r.Deltas.Next), uint8(r.Complete)
 }
 
