@@ -16,6 +16,8 @@ type memberStatus struct {
 	load     Load           // guarded by mu
 	reaches  []string       // the members that it reaches; guarded by mu
 	replaced []string       // the members of which it reaches another life; guarded by mu
+	lost     []string       // the members that have not answered it for a while, although they did before; guarded by mu
+	justLost []string       // the members that have not for less than that; guarded by mu
 	heard    time.Time      // when it was asked for that; guarded by mu
 	ahead    time.Duration  // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by mu
 	compared time.Time      // when that was found, zero if never; guarded by mu
@@ -25,7 +27,7 @@ type memberStatus struct {
 func (s *memberStatus) note(resp *peerv1.HeartbeatResponse, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reaches, s.replaced, s.heard = resp.GetReaches(), resp.GetReplaced(), sent
+	s.reaches, s.replaced, s.lost, s.justLost, s.heard = resp.GetReaches(), resp.GetReplaced(), resp.GetLost(), resp.GetJustLost(), sent
 	s.handover = HandoverStatus{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
 	s.load = loadOf(resp.GetLoad(), sent)
 }
@@ -51,6 +53,20 @@ func (s *memberStatus) reachesOtherLifeLately(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.heard) < replica.LeaseTime && slices.Contains(s.replaced, id)
+}
+
+// justLostLately reports whether the member has said in the last replica.LeaseTime that the one of that id has not answered it for less than lastResortAfter.
+func (s *memberStatus) justLostLately(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heard) < replica.LeaseTime && slices.Contains(s.justLost, id)
+}
+
+// lostLately returns the members that the member has said to have lost, and whether that was in the last replica.LeaseTime.
+func (s *memberStatus) lostLately() (ids []string, lately bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost, time.Since(s.heard) < replica.LeaseTime
 }
 
 // missesLately reports whether the member has said in the last replica.LeaseTime which members it reaches, and the one of that id was not among them.

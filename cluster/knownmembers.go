@@ -28,10 +28,7 @@ func (m *knownMembers) of(l view.Life) *otherMember { return (*m.byLife.Load())[
 // beatSoon has all other members sent what this node reports: it is news, for which a view may wait.
 func (m *knownMembers) beatSoon() {
 	for _, c := range m.all() {
-		select {
-		case c.due <- struct{}{}:
-		default: // it is due already
-		}
+		c.beatSoon()
 	}
 }
 
@@ -57,6 +54,61 @@ func (m *knownMembers) replaced() (ids []string) {
 	return ids
 }
 
+// lost returns the ids of the members that have not answered this node for a while, although they did before, and of those that have not for less than that. After a
+// halt they are all among these: they may have answered meanwhile.
+func (m *knownMembers) lost(wasHalted bool) (lost, justLost []string) {
+	members, reaches := m.router.Members()
+	for i, member := range members {
+		switch since, ever := m.router.lostFor(member.ID); {
+		case reaches[i] || !ever:
+		case wasHalted || since < lastResortAfter:
+			justLost = append(justLost, member.ID)
+		default:
+			lost = append(lost, member.ID)
+		}
+	}
+	return lost, justLost
+}
+
+// saidLost returns the ids of the members that others have lost, once each of those that are not lost has said which ones it has. What a later life says does not
+// count yet.
+func (m *knownMembers) saidLost() (ids map[string]bool) {
+	var silent []string
+	ids = make(map[string]bool)
+	members, _ := m.router.Members()
+	for _, member := range members {
+		c := m.of(member.life())
+		if member.ID == m.self().ID || m.hasEnded(member.life()) || c != nil && !c.isItself() {
+			continue
+		}
+		if c != nil && m.heeds(c) {
+			if lost, lately := c.lostLately(); lately {
+				for _, id := range lost {
+					ids[id] = true
+				}
+				continue
+			}
+		}
+		silent = append(silent, member.ID)
+	}
+	if slices.ContainsFunc(silent, func(id string) bool { return !ids[id] }) {
+		return nil
+	}
+	return ids
+}
+
+// hasJustLost reports whether a member that counts has lost the one of that id for less than lastResortAfter, by what it has said. It is asked again then.
+func (m *knownMembers) hasJustLost(id string) (is bool) {
+	for _, c := range m.all() {
+		if c.justLostLately(id) && m.heeds(c) {
+			if is = true; !c.heardSince(time.Now().Add(-wordWithin)) {
+				c.beatSoon()
+			}
+		}
+	}
+	return is
+}
+
 // isReplaced reports whether a member that counts has said that it reaches another life of the one of that id.
 func (m *knownMembers) isReplaced(id string) bool {
 	return slices.ContainsFunc(m.all(), func(c *otherMember) bool { return c.reachesOtherLifeLately(id) && m.heeds(c) })
@@ -73,7 +125,8 @@ func (m *knownMembers) Reached(l view.Life) bool {
 		return false
 	}
 	lost, reaches := m.router.lostAt(l.ID)
-	return reaches || slices.ContainsFunc(m.all(), func(c *otherMember) bool { return c.reachesLately(l.ID, lost) && m.heeds(c) }) || m.awaitsWord(l.ID, lost)
+	saysSo := func(other *otherMember) bool { return other.reachesLately(l.ID, lost) && m.heeds(other) }
+	return reaches || slices.ContainsFunc(m.all(), saysSo) || m.awaitsWord(l.ID, lost)
 }
 
 // heeds reports whether what a member has said of another one counts: it answers this node, or did until just now. Else it can relay nothing, and may be gone

@@ -147,7 +147,7 @@ func TestLastResortIsOneLimit(t *testing.T) {
 			l.start("aa")
 			l.askFor(6*time.Second, "e")
 		}},
-		"the owner is started again": {false, 150, func(l *lostKeys) {
+		"the owner is started again": {false, 20, func(l *lostKeys) {
 			l.registry.expire("b")
 			l.start("b")
 			l.askFor(6*time.Second, "e")
@@ -248,6 +248,19 @@ func TestNoLastResort(t *testing.T) {
 			pass(3 * time.Second)
 			return []string{"a", "d", "e"}
 		},
+		"one that may reach them has not said so yet": func(c *ownershipCluster) []string {
+			v := c.alive["a"].owners.View()
+			c.loseEtcd()
+			c.crash("e")
+			for _, to := range []string{"b:1", "c:1"} {
+				c.unreach(true, to, "d", "e")
+			}
+			c.unreach(true, "a:1", "e")
+			pass(2 * time.Second)
+			c.startOffline("e", v) // d says to it that it has lost b and c, and a would say that it reaches them
+			pass(2 * time.Second)
+			return []string{"d", "e"}
+		},
 		"after a halt": func(c *ownershipCluster) []string {
 			for _, to := range []string{"b:1", "c:1"} {
 				c.unreach(true, to, "a")
@@ -283,4 +296,99 @@ func TestNoLastResort(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that does not reach owner and standby of a key does not take them for lost because others have lost them, as long as one may reach them, or has lost them
+// for a moment only. It is looked at all the while.
+func TestNoLastResortWhileOthersMayReachThem(t *testing.T) {
+	both := []string{"b:1", "c:1"}
+	cut := func(c *ownershipCluster, is bool, from ...string) {
+		for _, to := range both {
+			c.unreach(is, to, from...)
+		}
+	}
+	restart := func(c *ownershipCluster) {
+		c.crash("e")
+		c.registry.expire("e")
+		pass(300 * time.Millisecond)
+		c.start("e")
+	}
+	for name, lose := range map[string]func(c *ownershipCluster){
+		"one has lost them for a moment": func(c *ownershipCluster) {
+			cut(c, true, "d", "e")
+			pass(1200 * time.Millisecond)
+			cut(c, true, "a")
+			time.AfterFunc(300*time.Millisecond, func() { cut(c, false, "a") })
+		},
+		"one has lost them for a moment, to a node that was just started": func(c *ownershipCluster) {
+			cut(c, true, "d", "e")
+			restart(c)
+			pass(1200 * time.Millisecond)
+			cut(c, true, "a")
+			time.AfterFunc(300*time.Millisecond, func() { cut(c, false, "a") })
+		},
+		"one was halted": func(c *ownershipCluster) {
+			v := c.alive["a"].owners.View()
+			c.loseEtcd()
+			c.crash("e")
+			c.crash("d")
+			pass(2 * time.Second)
+			cut(c, true, "a", "e")
+			pass(wordWithin)
+			goOn := c.alive["a"].halt()
+			cut(c, false, "a")
+			pass(2 * time.Second)
+			c.startOffline("e", v)
+			time.AfterFunc(100*time.Millisecond, goOn)
+		},
+		"the only one that is reached yet was divided from them": func(c *ownershipCluster) {
+			v := c.alive["a"].owners.View()
+			c.loseEtcd()
+			c.crash("e")
+			cut(c, true, "a", "e")
+			c.unreach(true, "d:1", "a", "e")
+			c.unreach(true, "a:1", "b", "c", "d")
+			pass(2 * time.Second)
+			c.startOffline("e", v)
+			time.AfterFunc(200*time.Millisecond, func() {
+				cut(c, false, "e")
+				c.unreach(false, "d:1", "e")
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
+				c.hears = 20 * time.Millisecond
+				c.start("a", "b", "c", "d", "e")
+				c.settled()
+				key := c.anyKey("b", "c")
+				lose(c)
+				for began := time.Now(); time.Since(began) < 2*time.Second; pass(10 * time.Millisecond) {
+					if by := c.standIn("e", key); by != "" {
+						t.Errorf("after %v %s stands in", time.Since(began), by)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// Owner and standby die, and all others but one are started again before a view names their new lives. All keys are decided 1.5 s after that.
+func TestLastResortAfterRestarts(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c", "d", "e")
+		l := c.loseBoth(false)
+		v := c.alive["a"].owners.View()
+		c.crash("d")
+		c.crash("e")
+		pass(2 * time.Second)
+		c.startOffline("d", v)
+		c.startOffline("e", v)
+		pass(1500 * time.Millisecond)
+		l.askFor(time.Second)
+		if l.undecided > 0 {
+			t.Errorf("%d checks were undecided", l.undecided)
+		}
+	})
 }

@@ -76,6 +76,14 @@ func connect(dialer func(ctx context.Context, address string) (net.Conn, error),
 	)
 }
 
+// beatSoon has it sent a heartbeat at once.
+func (c *otherMember) beatSoon() {
+	select {
+	case c.due <- struct{}{}:
+	default: // it is due already
+	}
+}
+
 // isItself reports whether no other life of its id has answered last.
 func (c *otherMember) isItself() bool {
 	answered := c.answered.Load()

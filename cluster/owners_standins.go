@@ -2,16 +2,15 @@ package cluster
 
 import (
 	"maps"
+	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Times that a life must be lost before another node grants in its place that has no copy.
-const (
-	lastResortAfter = 500 * time.Millisecond // it may have been late, or is being started again
-	neverReached    = 3 * time.Second        // this node may not have connected to it yet
-)
+// lastResortAfter is how long a life must be lost before another node grants in its place that has no copy: it may have been late, or is being started again.
+const lastResortAfter = 500 * time.Millisecond
 
 // standInsOf returns by partition the life that stands in for those that have its counters, the zero value for none; nil if there are none at all.
 func (o *Owners) standInsOf() []view.Life { return *o.standIns.Load() }
@@ -46,13 +45,14 @@ func (o *Owners) lookForStandIns() {
 // look looks which members are lost. o.mu is held.
 func (o *Owners) look() {
 	o.present = presence{lost: make(map[view.Life]bool)}
+	said := sync.OnceValue(o.knownMembers.saidLost)
 	for _, m := range o.view.Members {
-		if o.hasLost(m) {
+		if o.hasLost(m, said) {
 			o.present.lost[m.Life] = true
 		}
 	}
 	if len(o.present.lost) > 0 {
-		o.present.serving = o.view.ServingOf(o.serves)
+		o.present.serving = o.view.ServingOf(func(l view.Life) bool { return o.serves(l, said) })
 	}
 }
 
@@ -81,34 +81,34 @@ func (o *Owners) findStandIns() {
 }
 
 // hasLost reports whether a life is gone without a farewell, by which it is known to be back or to have left what it had: a later one of its node is a member, or
-// neither this node nor another one that it reaches has reached any life of that node for a while. A later life stands in by itself only for one that is a
-// member. o.mu is held.
-func (o *Owners) hasLost(m view.Member) bool {
+// neither this node nor another one that it reaches has reached any life of that node for a while, each by its own account. A later life stands in by itself only
+// for one that is a member. o.mu is held.
+func (o *Owners) hasLost(m view.Member, said func() map[string]bool) bool {
 	switch {
 	case o.wasHalted, o.knownMembers.hasSaidFarewell(m.Life), o.knownMembers.Reached(m.Life):
 		return false
 	case o.view.IsReplaced(m.Life), m.State == view.Gone && o.knownMembers.hasEnded(m.Life):
 		return true
 	}
-	return m.ID != o.Self.ID && o.isLost(m.ID) && !o.knownMembers.isReplaced(m.ID)
+	return m.ID != o.Self.ID && o.isLost(m.ID, said) && !o.knownMembers.isReplaced(m.ID) && !o.knownMembers.hasJustLost(m.ID)
 }
 
-// isLost reports whether no life of a node has answered this one for a while.
-func (o *Owners) isLost(id string) bool {
+// isLost reports whether no life of a node has answered this one for a while, or none ever has and others have said that they have lost it.
+func (o *Owners) isLost(id string, said func() map[string]bool) bool {
 	lost, ever := o.Router.lostFor(id)
 	if !ever {
-		return lost >= neverReached
+		return lost >= ownership.StandInAfter || lost >= lastResortAfter && said()[id]
 	}
 	return lost >= lastResortAfter
 }
 
 // serves reports whether a member can stand in. One that is late still does: else each pause of it would have another one grant a limit. o.mu is held.
-func (o *Owners) serves(l view.Life) bool {
+func (o *Owners) serves(l view.Life, said func() map[string]bool) bool {
 	switch {
 	case l == o.life():
 		return !o.IsOver()
 	case l.ID == o.Self.ID, o.knownMembers.hasEnded(l):
 		return false
 	}
-	return o.knownMembers.Reached(l) || !o.isLost(l.ID)
+	return o.knownMembers.Reached(l) || !o.isLost(l.ID, said)
 }

@@ -22,7 +22,7 @@ type peer struct {
 
 	answered atomic.Bool  // what was logged last
 	lost     atomic.Int64 // when it was last found not to answer any more; since hotCounters.started
-	made     time.Time
+	made     time.Time    // when this node heard of it
 	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 

@@ -17,8 +17,8 @@ import (
 //	                                       was the standby, and the owner has ended or is not reached, and no later life of it is there
 //	another member                         owner, standby and predecessors are gone: see view.View.LastResort
 
-// standInAfter is how long after its start a node takes others that it does not reach for ended: until then it may not have connected to them.
-const standInAfter = 3 * time.Second
+// StandInAfter is how long after its start a node takes others that it does not reach for ended: until then it may not have connected to them.
+const StandInAfter = 3 * time.Second
 
 // former is the life of this node's id that a view names, if that is not this one, and whether there is one. n.mu is held.
 func (n *Node) former() (l view.Life, ok bool) {
@@ -39,7 +39,7 @@ func (n *Node) standIn() {
 	former, isLater := n.former()
 	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid()
 	n.mu.Unlock()
-	hasHeard := isLater && len(n.Reports()) > 0 || time.Since(n.started) >= standInAfter // before StandIns, which may follow from what was heard
+	hasHeard := isLater && len(n.Reports()) > 0 || time.Since(n.started) >= StandInAfter // before StandIns, which may follow from what was heard
 	standIns := n.StandIns()
 	if !isLater && !isLapsed && !n.standsIn && standIns == nil {
 		return
@@ -99,5 +99,5 @@ func (n *shared) isOut(l view.Life) bool {
 	case reached:
 		return false
 	}
-	return c != nil && c.wasReached.Load() || time.Since(n.started) >= standInAfter
+	return c != nil && c.wasReached.Load() || time.Since(n.started) >= StandInAfter
 }

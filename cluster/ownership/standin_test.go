@@ -103,11 +103,11 @@ func TestLaterLifeStandsInForTheLearner(t *testing.T) {
 		w.awaitSettled()
 		standIns := slices.Repeat([]view.Life{{ID: "b", Incarnation: 1}}, w.params.Partitions)
 		later := w.startLater(a, func() []view.Life { return standIns }, func() view.Reports { return nil })
-		w.wait(standInAfter / 2)
+		w.wait(StandInAfter / 2)
 		if later.DecidesProvisionally(0) {
 			t.Error("it stands in before it had time to connect to the learner")
 		}
-		w.wait(standInAfter)
+		w.wait(StandInAfter)
 		if !later.DecidesProvisionally(0) {
 			t.Error("it does not stand in, although the learner is not reached")
 		}

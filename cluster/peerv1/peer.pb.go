@@ -1068,7 +1068,10 @@ type HeartbeatResponse struct {
 	// As in HeartbeatRequest.
 	Farewells []*Farewell `protobuf:"bytes,12,rep,name=farewells,proto3" json:"farewells,omitempty"`
 	// The ids of the members of which another life answers it than the view names.
-	Replaced      []string `protobuf:"bytes,13,rep,name=replaced,proto3" json:"replaced,omitempty"`
+	Replaced []string `protobuf:"bytes,13,rep,name=replaced,proto3" json:"replaced,omitempty"`
+	// The ids of the members that have not answered it for a while, although they did before, and of those that have not for less than that.
+	Lost          []string `protobuf:"bytes,14,rep,name=lost,proto3" json:"lost,omitempty"`
+	JustLost      []string `protobuf:"bytes,15,rep,name=just_lost,json=justLost,proto3" json:"just_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1190,6 +1193,20 @@ func (x *HeartbeatResponse) GetFarewells() []*Farewell {
 func (x *HeartbeatResponse) GetReplaced() []string {
 	if x != nil {
 		return x.Replaced
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetLost() []string {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetJustLost() []string {
+	if x != nil {
+		return x.JustLost
 	}
 	return nil
 }
@@ -2701,7 +2718,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\areached\x18\x03 \x01(\bR\areached\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaccused\x18\x05 \x01(\bR\aaccused\x12\x14\n" +
-	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\xa0\x03\n" +
+	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\xd1\x03\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -2716,7 +2733,9 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\tR\x05state\x12&\n" +
 	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\x124\n" +
 	"\tfarewells\x18\f \x03(\v2\x16.weir.peer.v1.FarewellR\tfarewells\x12\x1a\n" +
-	"\breplaced\x18\r \x03(\tR\breplaced\"\xb0\x02\n" +
+	"\breplaced\x18\r \x03(\tR\breplaced\x12\x12\n" +
+	"\x04lost\x18\x0e \x03(\tR\x04lost\x12\x1b\n" +
+	"\tjust_lost\x18\x0f \x03(\tR\bjustLost\"\xb0\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +
