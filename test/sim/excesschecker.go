@@ -25,6 +25,9 @@ const mended = 3 * time.Second
 // have been under way then.
 const dialed = 100 * time.Millisecond
 
+// bridged is how long it may take until another node grants in the place of two that are gone.
+const bridged = 1500 * time.Millisecond
+
 // noticed is how long it may take nodes to notice that etcd is back: an attempt lasts a second, and the next begins a second later.
 const noticed = 2 * time.Second
 
@@ -50,6 +53,7 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
 //     standby: a limit; and one until others have taken over, while etcd is unreachable. If both are back before
 //     others have taken over, each grants from what it has kept: a limit more, and of a bucket what drains there meanwhile;
+//   - for a node that is gone while the nodes are divided, as owner and standby may be gone on one side then: a limit;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for connections between two nodes that break while there is no other to relay: what is granted from copies until they have found each other again, a limit
 //     at most;
@@ -70,7 +74,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 			tokens += min(late, grantedIn(hits, stretch{f.At - replication, f.At}))
 		}
 	}
-	for _, both := range p.losses() {
+	for _, both := range append(p.losses(), p.dividedLosses()...) {
 		if s.meets(both.from, both.over) {
 			tokens += r.capacity()
 		}
@@ -89,7 +93,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 			tokens += min(r.capacity(), grantedIn(fromCopies(hits), apart))
 		}
 	}
-	for _, apart := range p.divided() {
+	for _, apart := range append(p.divided(), p.bereaved()...) {
 		if s.meets(apart.from, apart.to) {
 			tokens += r.capacity() + r.drains(s.within(apart.from, apart.to))
 		}
@@ -126,6 +130,7 @@ func dies(f Fault) bool {
 type loss struct {
 	from, to, over time.Duration // the first fault, the second one, and by when one node decides what they had
 	apart          bool          // both nodes may be back before others have taken over
+	left           bool          // one of them was told to stop, and has said farewell
 }
 
 // losses are those of a plan. A node that stops while etcd is unreachable is gone as well: it leaves its
@@ -145,11 +150,11 @@ func (p Plan) losses() (all []loss) {
 			if taken > f.At+recovery {
 				over = taken // without etcd, nodes that begin from nothing decide apart until then
 			}
-			all = append(all, loss{first.At, f.At, over, returnsBy(f, taken) && slices.ContainsFunc(before, returned)})
+			all = append(all, loss{first.At, f.At, over, returnsBy(f, taken) && slices.ContainsFunc(before, returned), stops(first) || stops(f)})
 		}
 		before = append(before, f)
 	}
-	return append(all, p.exiledLosses()...)
+	return all
 }
 
 // returnsBy reports whether a node that a fault has end may be started again by an instant.
@@ -157,16 +162,22 @@ func returnsBy(f Fault, at time.Duration) bool {
 	return f.Kind == Flash || f.Kind == Restart || (f.Kind == Crash || f.Kind == Foreign) && f.At+f.For <= at
 }
 
-// gone is when a node is gone by that a fault has end: what it is asked while it stops it decides. It notices late that it
-// cannot hand over because etcd has become unreachable.
+// gone is when a node is gone by that a fault has end: what it is asked while it stops it decides. It takes longer to hand over if another one dies meanwhile, or a
+// cut keeps the others from fetching. It notices late that it cannot because etcd has become unreachable.
 func (p Plan) gone(f Fault) time.Duration {
 	if !stops(f) {
 		return f.At
 	}
 	at := f.At + startFor
 	for _, e := range p.Faults {
-		if slices.Contains(ofEtcd, e.Kind) && f.At <= e.At && e.At <= at {
-			at = e.At + startFor
+		switch {
+		case e.At > at:
+		case slices.Contains(ofEtcd, e.Kind) && f.At <= e.At:
+			at = e.At + startFor + noticed
+		case e.Kind == OneWay && f.At <= e.At+e.For+mended:
+			at = max(at, e.At+e.For+mended+startFor)
+		case dies(e) && f.At <= e.At+recovery:
+			at = max(at, e.At+recovery+startFor)
 		}
 	}
 	return at
@@ -201,29 +212,37 @@ func (p Plan) withoutEtcd(from, to time.Duration) bool {
 func (p Plan) divided() (all []stretch) {
 	for _, f := range p.Faults {
 		over := f.At + f.For + healing
-		switch f.Kind {
-		case Split, Stall, Lag:
+		switch {
+		case divides(f):
 			all = append(all, stretch{f.At, over})
-		case Exile: // not mended: see above
-			all = append(all, stretch{f.At, over}, stretch{f.At + f.For, over})
-		case OneWay:
+			if f.Kind == Exile {
+				all = append(all, stretch{f.At + f.For, over}) // not mended: see above
+			}
+		case f.Kind == OneWay:
 			if since, alone := p.unrelayed(f); alone {
 				all = append(all, stretch{since, over})
 			}
-			all = append(all, p.bereaved(f)...)
 		}
 	}
 	return all
 }
 
-// bereaved are the stretches of a cut between two nodes in which another is gone, and others have not taken over from it. A new owner that
+// divides reports whether a fault is that some nodes reach no other one for a while, or reach it too late.
+func divides(f Fault) bool { return slices.Contains([]Kind{Split, Stall, Lag, Exile}, f.Kind) }
+
+// isolates reports whether a division has a node alone on one side.
+func (f Fault) isolates(id string) bool { return f.Node == id || slices.Equal(f.Group, []string{id}) }
+
+// bereaved are the stretches of cuts between two nodes in which another is gone, and others have not taken over from it. A new owner that
 // has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is unreachable, who hears all but two members may
 // not be a majority.
-func (p Plan) bereaved(cut Fault) (all []stretch) {
-	over := cut.At + cut.For
-	for _, f := range p.Faults {
-		if from, to := max(f.At, cut.At), min(p.recovered(f.At), over); p.vanishes(f) && from < to {
-			all = append(all, stretch{from, to + healing})
+func (p Plan) bereaved() (all []stretch) {
+	for _, cut := range p.Faults {
+		for _, f := range p.Faults {
+			from, to := max(f.At, cut.At), min(p.recovered(f.At), cut.At+cut.For)
+			if cut.Kind == OneWay && p.vanishes(f) && from < to {
+				all = append(all, stretch{from, to + healing})
+			}
 		}
 	}
 	return all
@@ -318,7 +337,7 @@ func (p Plan) serves(id string, at time.Duration) bool {
 func (p Plan) back(f Fault) time.Duration {
 	at := f.At + f.For
 	if f.Kind == Restart {
-		at += startFor // until it has stopped
+		at = p.gone(f)
 	}
 	for _, e := range p.Faults { // without which it cannot start
 		if slices.Contains(ofEtcd, e.Kind) && e.At <= at+startFor && at <= e.At+e.For {
@@ -335,22 +354,28 @@ func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
 		return true
 	}
-	if slices.ContainsFunc(p.losses(), func(l loss) bool { return l.to <= at+client.DefaultTimeout && at <= p.recovered(l.to) }) {
+	if slices.ContainsFunc(p.bereaved(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) && p.withoutEtcd(s.from, s.to) }) {
 		return true
 	}
-	// While a stopping node hands over and a cut keeps the new owner from fetching its partitions, a few
-	// checks are undecided.
-	for _, cut := range p.Faults {
-		unfetched := func(f Fault) bool {
-			return stops(f) && (f.Node == cut.Node || f.Node == cut.Other) && cut.At <= f.At && f.At <= at && f.At <= cut.At+cut.For
-		}
-		if cut.Kind == OneWay && at <= cut.At+cut.For+mended && slices.ContainsFunc(p.Faults, unfetched) {
-			return true
-		}
+	if slices.ContainsFunc(p.losses(), func(l loss) bool {
+		return l.to <= at+client.DefaultTimeout && at <= p.recovered(l.to) && (l.left || p.changing(at))
+	}) {
+		return true
 	}
 	reset := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Reset && f.At-dialed <= at && at <= f.At+dialed })
 	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool {
 		return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) || f.Kind == OneWay && f.At <= at && at <= f.At+f.For+mended
+	})
+}
+
+// changing reports whether a node was gone, or was started, so shortly before a check that is sent at some instant, or while that is under way, that nodes may not have
+// found out yet which one grants in the place of others.
+func (p Plan) changing(at time.Duration) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
+		goes, comes := dies(f) || stops(f), f.Kind != Drain && (dies(f) || stops(f) || f.Kind == Join)
+		found := stretch{f.At, p.gone(f) + bridged}
+		started := stretch{p.back(f) - startFor, p.back(f) - startFor + bridged}
+		return goes && found.meets(at, at+client.DefaultTimeout) || comes && started.meets(at, at+client.DefaultTimeout)
 	})
 }
 
@@ -529,14 +554,14 @@ func (p Plan) clocksApart() time.Duration {
 	return most - least
 }
 
-// exiledLosses are those of nodes that die while a majority is divided from them: the owner or the standby
-// of what they have may be of that majority, so that both are gone on their side. That side counts from
-// nothing, in addition to the majority, until the two meet.
-func (p Plan) exiledLosses() (all []loss) {
-	for _, e := range p.Faults {
+// dividedLosses are those of nodes that are gone while the nodes are divided: the owner or the standby of what they have may be on
+// the other side, so that both are gone on their side. That side counts from nothing, in addition to the other one, until the two meet.
+func (p Plan) dividedLosses() (all []loss) {
+	for _, d := range p.Faults {
 		for _, f := range p.Faults {
-			if e.Kind == Exile && dies(f) && e.At <= f.At && f.At <= e.At+e.For && !slices.Contains(e.Group, f.Node) {
-				all = append(all, loss{from: e.At, to: f.At, over: e.At + e.For + mended})
+			over := d.At + d.For + mended
+			if divides(d) && !d.isolates(f.Node) && p.vanishes(f) && d.At <= p.gone(f) && f.At <= over {
+				all = append(all, loss{from: d.At, to: f.At, over: over})
 			}
 		}
 	}

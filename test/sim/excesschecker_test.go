@@ -125,6 +125,14 @@ func TestExcess(t *testing.T) {
 			[]Fault{{Kind: Restart, At: 9 * second, Node: "c"}, {Kind: Reset, At: 10 * second, Node: "a", Other: "b"}}},
 		"reset": {"fixed-hour", join(at(5*second, 35), copied(at(10*second, 5))), one(20 * second), []Fault{{Kind: Reset, At: 10 * second, Node: "a", Other: "b"}}},
 		"split": {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
+		"split, and a death": {"fixed-hour", at(20*second, 120), one(20 * second),
+			[]Fault{{Kind: Split, At: 10 * second, For: second}, {Kind: Crash, At: 10500 * time.Millisecond, Node: "c"}}},
+		"split, after a death": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: Crash, At: 9 * second, Node: "c"}, {Kind: Split, At: 10 * second, For: second}}},
+		"split of one, and its death": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: Split, At: 10 * second, For: second, Group: []string{"c"}}, {Kind: Crash, At: 10500 * time.Millisecond, Node: "c"}}},
+		"a death while another one stops, and etcd is gone": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: Restart, At: 5 * second, Node: "c"}, {Kind: Crash, At: 6 * second, For: 30 * second, Node: "b"}, {Kind: EtcdStop, At: 9 * second, For: second}}},
 		"slowly relayed": {"fixed-hour", join(at(5*second, 40), copied(at(11*second, 2))), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 11 * second, For: second, Node: "c", Other: "a"}}},
 		"slowly relayed by the owner": {"fixed-hour", at(11*second, 40), one(11 * second),
@@ -170,12 +178,12 @@ func waiting(h *Hit, d time.Duration) { h.Wait = d }
 // Instants at which a check may be undecided, and others.
 func TestUndecidable(t *testing.T) {
 	p := Plan{Start: []string{"a", "b", "c"}, Faults: []Fault{
-		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
+		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, For: 5 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
 		{Kind: OneWay, At: 60 * second, For: 2 * second, Node: "a", Other: "b"}, {Kind: Reset, At: 61 * second, Node: "c", Other: "a"},
 	}}
 	for at, want := range map[time.Duration]bool{
 		4 * second: false, 4899 * time.Millisecond: false, 4901 * time.Millisecond: true, 6 * second: true, 10 * second: true, 12 * second: false,
-		24 * second: false, 24901 * time.Millisecond: true, 26 * second: true, 32 * second: true, 34 * second: false, 51 * second: false,
+		24 * second: false, 24901 * time.Millisecond: true, 26 * second: true, 27 * second: false, 31 * second: true, 32 * second: false, 51 * second: false,
 		60 * second: false, 61 * second: true, 61101 * time.Millisecond: false,
 	} {
 		if got := p.undecidable(at); got != want {
