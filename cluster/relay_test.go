@@ -393,3 +393,38 @@ func TestRelayWhereNoNodeStandsBy(t *testing.T) {
 		}
 	})
 }
+
+// An owner that is late and has no standby is asked by one other member, not by all that reach it.
+func TestRelayToALateOwnerWithoutStandby(t *testing.T) {
+	inLedger(t, 5, func(t *testing.T, c *testCluster, _ *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.telling = true
+		c.dropStandby(k)
+		synctest.Wait()
+		c.nodes[1].perTake.Store(int64(DefaultAttemptTimeout * 5 / 4))
+		const checks = 10
+		for range checks {
+			c.nodes[0].ask(t.Context(), take(k, 1000, 1))
+			pass(time.Second)
+		}
+		if n := c.nodes[1].takes.Load(); n < 2*checks || n > 3*checks {
+			t.Errorf("the owner was asked %d times for %d checks", n, checks)
+		}
+	})
+}
+
+// dropStandby has all nodes adopt a view without a standby for a counter.
+func (c *testCluster) dropStandby(k ring.Key) {
+	v := *c.view
+	owner, standby := v.Ring.Tables()
+	standby = slices.Clone(standby)
+	p := c.partition(k)
+	standby[p] = owner[p]
+	var err error
+	if v.Ring, err = ring.FromTables(owner, standby, len(v.Members)); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, n := range c.nodes {
+		n.router.SetView(&v)
+	}
+}

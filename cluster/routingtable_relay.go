@@ -10,12 +10,13 @@ import (
 
 // standsBy returns whom to ask about a counter if this node does not reach the one that has
 // it: the standby; but if there is none, or it does not answer either, the try-th of the members that reach one of them, before
-// it. Without a standby it is none if the owner has said itself that it does not have it: others would hear the same.
+// it. Without a standby it is none if the owner has said itself that it does not have it, as others would hear the same; and one at most, if
+// the owner answers this node, but late.
 func (t *routingTable) standsBy(try int, moved bool) func(ring.Key) int {
 	return func(k ring.Key) int {
 		standby := t.standby(k)
 		switch {
-		case standby == noMember && moved:
+		case standby == noMember && (moved || try > 0 && t.answers(t.owner(k), k)):
 			return noMember
 		case standby == t.self, standby != noMember && t.answers(standby, k):
 			return standby
