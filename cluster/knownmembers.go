@@ -55,15 +55,20 @@ func (m *knownMembers) replaced() (ids []string) {
 }
 
 // lost returns the ids of the members that have not answered this node for a while, although they did before, and of those that have not for less than that. After a
-// halt they are all among these: they may have answered meanwhile.
-func (m *knownMembers) lost(wasHalted bool) (lost, justLost []string) {
+// halt, what it has lost only just before, or since, is among these: they may have answered meanwhile. ranUntil is when it ceased to run, the zero value if it was not halted.
+func (m *knownMembers) lost(ranUntil time.Time) (lost, justLost []string) {
 	members, reaches := m.router.Members()
 	for i, member := range members {
-		switch since, ever := m.router.lostFor(member.ID); {
-		case reaches[i] || !ever:
-		case wasHalted || since < lastResortAfter:
+		since, ever := m.router.lostFor(member.ID)
+		if reaches[i] || !ever {
+			continue
+		}
+		if !ranUntil.IsZero() {
+			since -= time.Since(ranUntil)
+		}
+		if since < lastResortAfter {
 			justLost = append(justLost, member.ID)
-		default:
+		} else {
 			lost = append(lost, member.ID)
 		}
 	}

@@ -374,6 +374,34 @@ func TestNoLastResortWhileOthersMayReachThem(t *testing.T) {
 	}
 }
 
+// Another member is halted again and again. It says of the dead ones all the same that it has lost them.
+func TestLastResortWhileAnotherIsHalted(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c", "d", "e")
+		l := c.loseBoth(false)
+		l.askFor(time.Second)
+		key := l.keys[0]
+		others := l.others(l.standIn("a", key))
+		halted, asked := others[0], c.alive[others[1]]
+		check := func(d time.Duration) {
+			for began := time.Now(); time.Since(began) < d; pass(10 * time.Millisecond) {
+				if _, source := c.checkAt(asked, key); source == shard.Undecided {
+					l.undecided++
+				}
+			}
+		}
+		for range 5 {
+			goOn := c.alive[halted].halt()
+			check(250 * time.Millisecond)
+			goOn()
+			check(400 * time.Millisecond)
+		}
+		if l.undecided > 0 {
+			t.Errorf("%d checks were undecided", l.undecided)
+		}
+	})
+}
+
 // Owner and standby die, and all others but one are started again before a view names their new lives. All keys are decided 1.5 s after that.
 func TestLastResortAfterRestarts(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {

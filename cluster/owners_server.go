@@ -72,7 +72,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 		return nil, err
 	}
 	o.mu.Lock()
-	confirmsNone, wasHalted := o.confirmsNone, o.wasHalted
+	confirmsNone := o.confirmsNone
 	o.mu.Unlock()
 	if confirmsNone {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and confirms no decision lease", o.Self.ID)
@@ -80,7 +80,7 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	o.hear(view.Life{ID: req.GetCaller().GetId(), Incarnation: req.GetCaller().GetIncarnation()}, req.GetReports(), req.GetFindings(), req.GetFarewells())
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
-	lost, justLost := o.knownMembers.lost(wasHalted || o.node.WasHalted())
+	lost, justLost := o.knownMembers.lost(o.node.RanUntil())
 	return &peerv1.HeartbeatResponse{
 		Reaches: o.knownMembers.reached(), Replaced: o.knownMembers.replaced(), Lost: lost, JustLost: justLost, Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
 		View: o.number(), Incarnation: o.life().Incarnation,

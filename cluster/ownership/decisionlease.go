@@ -35,6 +35,7 @@ type decisionLease struct {
 	resumed chan struct{} // closed when the decision lease is valid again, and then another one
 	lapsed  time.Time     // when this node has found last that its decision lease had lapsed
 	halted  time.Time     // when it has found last that it had not looked at the clock for long
+	ran     time.Time     // when it had looked last before that
 }
 
 // isValid reports whether the decision lease is valid.
@@ -100,7 +101,7 @@ func (d *decisionLease) look(learn func(replica.Lease) replica.Lease) {
 	defer d.mu.Unlock()
 	now := time.Now()
 	if looked := d.lease.Looked; !looked.IsZero() && now.Sub(looked) >= replica.SuspendAfter {
-		d.halted = now
+		d.halted, d.ran = now, looked
 	}
 	lapses := d.lease.Lapses
 	d.lease = learn(d.lease.Look(now))
@@ -188,10 +189,19 @@ func (d *decisionLease) standsStill() bool {
 }
 
 // WasHalted reports whether this node has gone on just now after it did not run for a while.
-func (d *decisionLease) WasHalted() bool {
+func (d *decisionLease) WasHalted() bool { return !d.RanUntil().IsZero() }
+
+// RanUntil returns when this node ceased to run, if it has gone on just now, and else the zero value.
+func (d *decisionLease) RanUntil() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.standsStill() || !d.halted.IsZero() && time.Since(d.halted) < returnWithin
+	switch {
+	case d.standsStill():
+		return d.lease.Looked
+	case !d.halted.IsZero() && time.Since(d.halted) < returnWithin:
+		return d.ran
+	}
+	return time.Time{}
 }
 
 // Until returns when the decision lease ends if no witness answers from now on, and whether it never does.
