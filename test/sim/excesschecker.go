@@ -28,6 +28,9 @@ const dialed = 100 * time.Millisecond
 // bridged is how long it may take until another node grants in the place of two that are gone.
 const bridged = 1500 * time.Millisecond
 
+// unlocked is how long it may take until a node that was killed and started again at once gets its directory.
+const unlocked = 1500 * time.Millisecond
+
 // noticed is how long it may take nodes to notice that etcd is back: an attempt lasts a second, and the next begins a second later.
 const noticed = 2 * time.Second
 
@@ -53,7 +56,7 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
 //     standby: a limit; and one until others have taken over, while etcd is unreachable. If both are back before
 //     others have taken over, each grants from what it has kept: a limit more, and of a bucket what drains there meanwhile;
-//   - for a node that is gone while the nodes are divided, as owner and standby may be gone on one side then: a limit;
+//   - for a node that is gone while the nodes are divided, or just after, as owner and standby may be gone on one side then: a limit;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for connections between two nodes that break while there is no other to relay: what is granted from copies until they have found each other again, a limit
 //     at most;
@@ -173,7 +176,7 @@ func (p Plan) gone(f Fault) time.Duration {
 		switch {
 		case e.At > at:
 		case slices.Contains(ofEtcd, e.Kind) && f.At <= e.At:
-			at = e.At + startFor + noticed
+			at = max(at, e.At+startFor+noticed)
 		case e.Kind == OneWay && f.At <= e.At+e.For+mended:
 			at = max(at, e.At+e.For+mended+startFor)
 		case dies(e) && f.At <= e.At+recovery:
@@ -233,14 +236,16 @@ func divides(f Fault) bool { return slices.Contains([]Kind{Split, Stall, Lag, Ex
 // isolates reports whether a division has a node alone on one side.
 func (f Fault) isolates(id string) bool { return f.Node == id || slices.Equal(f.Group, []string{id}) }
 
-// bereaved are the stretches of cuts between two nodes in which another is gone, and others have not taken over from it. A new owner that
-// has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is unreachable, who hears all but two members may
-// not be a majority.
+// bereaved are the stretches of cuts between two nodes in which another is gone, or one of the two was and is back, and others have not taken over from it. A new
+// owner that has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is unreachable, who hears all but two members
+// may not be a majority.
 func (p Plan) bereaved() (all []stretch) {
 	for _, cut := range p.Faults {
 		for _, f := range p.Faults {
-			from, to := max(f.At, cut.At), min(p.recovered(f.At), cut.At+cut.For)
-			if cut.Kind == OneWay && p.vanishes(f) && from < to {
+			over := cut.At + cut.For
+			other := f.Node != cut.Node && f.Node != cut.Other || returnsBy(f, over)
+			from, to := max(f.At, cut.At), min(p.recovered(f.At), over)
+			if cut.Kind == OneWay && other && p.vanishes(f) && from < to {
 				all = append(all, stretch{from, to + healing})
 			}
 		}
@@ -354,7 +359,8 @@ func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
 		return true
 	}
-	if slices.ContainsFunc(p.bereaved(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) && p.withoutEtcd(s.from, s.to) }) {
+	if p.withoutEtcd(at, at+client.DefaultTimeout) &&
+		(p.isHalved(at) || slices.ContainsFunc(p.bereaved(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) })) {
 		return true
 	}
 	if slices.ContainsFunc(p.losses(), func(l loss) bool {
@@ -368,6 +374,20 @@ func (p Plan) undecidable(at time.Duration) bool {
 	})
 }
 
+// isHalved reports whether half of the nodes may be gone when a check is sent at some instant: the others are no majority.
+func (p Plan) isHalved(at time.Duration) bool {
+	left, gone := len(p.Start), make(map[string]bool)
+	for _, f := range p.Faults {
+		switch {
+		case f.Kind == Drain && f.At <= at:
+			left--
+		case p.vanishes(f) && f.At <= at+client.DefaultTimeout && at <= p.recovered(f.At):
+			gone[f.Node] = true
+		}
+	}
+	return 2*len(gone) >= left
+}
+
 // changing reports whether a node was gone, or was started, so shortly before a check that is sent at some instant, or while that is under way, that nodes may not have
 // found out yet which one grants in the place of others.
 func (p Plan) changing(at time.Duration) bool {
@@ -375,6 +395,9 @@ func (p Plan) changing(at time.Duration) bool {
 		goes, comes := dies(f) || stops(f), f.Kind != Drain && (dies(f) || stops(f) || f.Kind == Join)
 		found := stretch{f.At, p.gone(f) + bridged}
 		started := stretch{p.back(f) - startFor, p.back(f) - startFor + bridged}
+		if f.Kind == Flash {
+			started.to += unlocked
+		}
 		return goes && found.meets(at, at+client.DefaultTimeout) || comes && started.meets(at, at+client.DefaultTimeout)
 	})
 }
