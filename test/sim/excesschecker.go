@@ -394,7 +394,7 @@ func (p Plan) changing(at time.Duration) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
 		goes, comes := dies(f) || stops(f), f.Kind != Drain && (dies(f) || stops(f) || f.Kind == Join)
 		found := stretch{f.At, p.gone(f) + bridged}
-		started := stretch{p.back(f) - startFor, p.back(f) - startFor + bridged}
+		started := stretch{f.At + f.For, p.back(f) - startFor + bridged} // it may wait for etcd
 		if f.Kind == Flash {
 			started.to += unlocked
 		}
