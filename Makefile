@@ -50,7 +50,7 @@ bench:
 # plays one and prints what happened when.
 SEEDS = 200
 sim:
-	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) -undecided=0
+	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS))
 
 # What Weir is made of: modules, licences, known vulnerabilities, a bill of materials, the same binary twice.
 audit:
