@@ -1069,8 +1069,9 @@ type HeartbeatResponse struct {
 	Farewells []*Farewell `protobuf:"bytes,12,rep,name=farewells,proto3" json:"farewells,omitempty"`
 	// The ids of the members of which another life answers it than the view names.
 	Replaced []string `protobuf:"bytes,13,rep,name=replaced,proto3" json:"replaced,omitempty"`
-	// The ids of the members that have not answered it for a while, although they did before, and of those that have not for less than that.
-	Lost          []string `protobuf:"bytes,14,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The ids of the members that have not answered it for a while, although they did before.
+	Lost []string `protobuf:"bytes,14,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The ids of the members that have not answered it for less than that.
 	JustLost      []string `protobuf:"bytes,15,rep,name=just_lost,json=justLost,proto3" json:"just_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
