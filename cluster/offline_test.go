@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
@@ -18,12 +19,13 @@ func (c *ownershipCluster) loseRegistry() {
 	}
 }
 
-// startOffline starts a node from a view, without the registry.
+// startOffline starts a node from a view that it gets once it runs, without the registry.
 func (c *ownershipCluster) startOffline(id string, v *view.View) *ownershipNode {
 	n := c.launch(id, 0)
 	n.mu.Lock()
 	n.leased = false
 	n.mu.Unlock()
+	synctest.Wait()
 	n.owners.Adopt(v)
 	return n
 }

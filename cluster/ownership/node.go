@@ -173,7 +173,7 @@ func (n *Node) watch(ctx context.Context) {
 // LookSoon has the node find out at once which lives have ended, and where it stands in for them.
 func (n *Node) LookSoon() { fill(n.lookSoon) }
 
-// Adopt makes v the view, unless a newer one is.
+// Adopt makes v the view, unless a newer one is, and has the node find out at once what LookSoon says.
 func (n *Node) Adopt(v *view.View) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,6 +192,7 @@ func (n *Node) Adopt(v *view.View) {
 	}
 	n.setLease()
 	maps.DeleteFunc(n.endings, func(l view.Life, _ replica.Ending) bool { return !v.Names(l) })
+	n.LookSoon()
 }
 
 // Become makes the node another life. No view that it has adopted names the one before.
