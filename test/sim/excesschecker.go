@@ -25,6 +25,9 @@ const mended = 3 * time.Second
 // have been under way then.
 const dialed = 100 * time.Millisecond
 
+// spared is for how long a relay does not ask a member that was late.
+const spared = 250 * time.Millisecond
+
 // bridged is how long it may take until another node grants in the place of two that are gone.
 const bridged = 1500 * time.Millisecond
 
@@ -259,9 +262,9 @@ func (p Plan) slowlyRelayed() (all []stretch) {
 	for _, cut := range p.Faults {
 		for _, f := range p.Faults {
 			ends := f.Node == cut.Node || f.Node == cut.Other || f.Other == cut.Node || f.Other == cut.Other
-			from, to := max(f.At, cut.At), min(f.At+f.For, cut.At+cut.For)
+			from, to := max(f.At, cut.At), min(f.At+f.For, cut.At+cut.For+mended)
 			if cut.Kind == OneWay && f.Kind == Slow && ends && from < to {
-				all = append(all, stretch{from, to + mended})
+				all = append(all, stretch{from, to + spared})
 			}
 		}
 	}
@@ -354,7 +357,7 @@ func (p Plan) back(f Fault) time.Duration {
 
 // undecidable reports whether a check sent at some instant may reach no node that can decide it: nodes are
 // divided, or two are gone, or one is, or is not reached, and the connections to another have just been
-// reset; or are while the check is under way.
+// reset, or one is and what is relayed past a cut may be late; or are while the check is under way.
 func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
 		return true
@@ -368,10 +371,12 @@ func (p Plan) undecidable(at time.Duration) bool {
 	}) {
 		return true
 	}
+	gone := slices.ContainsFunc(p.Faults, func(f Fault) bool { return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) })
+	if gone && slices.ContainsFunc(p.slowlyRelayed(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
+		return true
+	}
 	reset := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Reset && f.At-dialed <= at && at <= f.At+dialed })
-	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool {
-		return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) || f.Kind == OneWay && f.At <= at && at <= f.At+f.For+mended
-	})
+	return reset && (gone || slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == OneWay && f.At <= at && at <= f.At+f.For+mended }))
 }
 
 // isHalved reports whether half of the nodes may be gone when a check is sent at some instant: the others are no majority.

@@ -177,14 +177,16 @@ func waiting(h *Hit, d time.Duration) { h.Wait = d }
 
 // Instants at which a check may be undecided, and others.
 func TestUndecidable(t *testing.T) {
-	p := Plan{Start: []string{"a", "b", "c"}, Faults: []Fault{
+	p := Plan{Start: []string{"a", "b", "c", "d"}, Faults: []Fault{
 		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, For: 5 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
 		{Kind: OneWay, At: 60 * second, For: 2 * second, Node: "a", Other: "b"}, {Kind: Reset, At: 61 * second, Node: "c", Other: "a"},
+		{Kind: OneWay, At: 70 * second, For: 10 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 72 * second, For: 5 * second, Node: "c", Other: "b"},
+		{Kind: Crash, At: 75 * second, For: 9 * second, Node: "d"},
 	}}
 	for at, want := range map[time.Duration]bool{
 		4 * second: false, 4899 * time.Millisecond: false, 4901 * time.Millisecond: true, 6 * second: true, 10 * second: true, 12 * second: false,
 		24 * second: false, 24901 * time.Millisecond: true, 26 * second: true, 27 * second: false, 31 * second: true, 32 * second: false, 51 * second: false,
-		60 * second: false, 61 * second: true, 61101 * time.Millisecond: false,
+		60 * second: false, 61 * second: true, 61101 * time.Millisecond: false, 74 * second: false, 75 * second: true, 76 * second: true, 77200 * time.Millisecond: true, 77300 * time.Millisecond: false,
 	} {
 		if got := p.undecidable(at); got != want {
 			t.Errorf("at %v: %v", at, got)
