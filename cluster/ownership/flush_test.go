@@ -70,9 +70,12 @@ func (w *nodeWorld) apart(granted int) (a, grantor, standby *worldNodeRun, key r
 	standby = w.life(map[string]string{"b": "c", "c": "b"}[grantor.Self.ID])
 	w.wait(time.Second)
 	w.separate("a", grantor.Self.ID, true)
+	began := time.Now()
 	for n := 0; n < granted; w.wait(time.Millisecond) {
 		if grantor.decide(key, true).Takes[0].Source == shard.Provisional { // not before it has asked others
 			n++
+		} else if time.Since(began) > time.Second {
+			w.t.Fatalf("the standby has granted %d of %d tokens\n%s", n, granted, w.describe())
 		}
 	}
 	w.separate(grantor.Self.ID, standby.Self.ID, true)

@@ -545,7 +545,7 @@ func (w *nodeWorld) wish(x *worldNodeRun) view.State {
 	return w.wishes[x.Self]
 }
 
-// settled reports whether all partitions are where the plan wants them, and their owners decide.
+// settled returns "" if all partitions are where the plan wants them, their owners decide, and the nodes that reach etcd know it; else what is not so.
 func (w *nodeWorld) settled() string {
 	w.mu.Lock()
 	v := w.view
@@ -556,6 +556,9 @@ func (w *nodeWorld) settled() string {
 	for _, x := range w.living() {
 		if w.wish(x) == view.Ready && !v.IsMember(x.Self) {
 			return x.Self.ID + " is no member"
+		}
+		if has := x.View(); w.reaches(x.Self.ID, "etcd") && (has == nil || has.Number < v.Number) {
+			return x.Self.ID + " has not adopted the view"
 		}
 	}
 	plan := w.plan(v)
