@@ -134,8 +134,8 @@ func TestNonsense(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			lending(t, 1000, func(t *testing.T, n *network, l *lender) {
-				c := n.client("l:1", client.WithoutDiscovery())
-				l.spoil = spoil
+				c := n.client("l:1", client.WithoutDiscovery(), client.WithTimeout(client.DefaultTimeout/2)) // it is over before there is another stream
+				l.setSpoil(spoil)
 				r, err := c.Check(t.Context(), request("alice"))
 				if err != nil || !client.Undecided(r) {
 					t.Errorf("%v, %v", r, err)
@@ -143,7 +143,7 @@ func TestNonsense(t *testing.T) {
 				if problem := c.Stats().Nodes[0].Problem; problem == nil || problem.Error() != want {
 					t.Errorf("got %v, want %s", problem, want)
 				}
-				l.spoil = nil
+				l.setSpoil(nil)
 				time.Sleep(time.Second)
 				allowed(t, c, "alice")
 			})

@@ -24,14 +24,14 @@ type lender struct {
 	weirv1.UnimplementedRateLimiterServer
 	weirv1.UnimplementedRateLimiterHealthServer
 	limit int64
-	delay func() time.Duration                   // before a message is decided, and before it is answered
-	spoil func(*weirv1.StreamRateLimitsResponse) // does something to an answer, unless nil
+	delay func() time.Duration // before a message is decided, and before it is answered
 
 	mu      sync.Mutex
-	counted map[int64]int64 // by window; guarded by mu
-	lent    int64           // guarded by mu
-	asked   int64           // guarded by mu
-	server  *grpc.Server    // guarded by mu
+	spoil   func(*weirv1.StreamRateLimitsResponse) // does something to an answer, unless nil; guarded by mu
+	counted map[int64]int64                        // by window; guarded by mu
+	lent    int64                                  // guarded by mu
+	asked   int64                                  // guarded by mu
+	server  *grpc.Server                           // guarded by mu
 }
 
 func window(t time.Time) int64 { return t.UnixNano() / int64(lentWindow) }
@@ -49,6 +49,13 @@ func (l *lender) serve(n *network) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.server = server
+}
+
+// setSpoil has something done to answers, or with nil nothing.
+func (l *lender) setSpoil(spoil func(*weirv1.StreamRateLimitsResponse)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spoil = spoil
 }
 
 func (l *lender) stop() {
@@ -89,8 +96,11 @@ func (l *lender) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServ
 		for _, r := range m.GetRequests() {
 			answer.Responses = append(answer.Responses, l.decide(r))
 		}
-		if l.spoil != nil {
-			l.spoil(answer)
+		l.mu.Lock()
+		spoil := l.spoil
+		l.mu.Unlock()
+		if spoil != nil {
+			spoil(answer)
 		}
 		pause(l.delay())
 		if err := stream.Send(answer); err != nil {
