@@ -39,6 +39,29 @@ func (c *ownershipCluster) enlist(n *ownershipNode) {
 	c.registry.Announce(n.node)
 }
 
+// A node that is started again is known to be another life as soon as it has called, however long others have tried in vain to connect to it.
+func TestLaterLivesAreKnownAtOnce(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		v := c.alive["a"].owners.View()
+		former := c.alive["c"].owners.life()
+		c.loseEtcd()
+		for range 5 {
+			c.crash("c")
+			pass(3 * time.Second)
+			c.startOffline("c", v)
+			pass(50 * time.Millisecond)
+			for _, id := range []string{"a", "b"} {
+				m := &c.alive[id].owners.knownMembers
+				if !m.hasEnded(former) || m.of(former).answered.Load() != c.alive["c"].owners.life().Incarnation {
+					t.Errorf("%s does not know of the later life", id)
+				}
+			}
+		}
+	})
+}
+
 // reaching waits until a node reaches all members.
 func (c *ownershipCluster) reaching(n *ownershipNode) {
 	c.t.Helper()

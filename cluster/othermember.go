@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
@@ -81,6 +82,29 @@ func (c *otherMember) beatSoon() {
 	select {
 	case c.due <- struct{}{}:
 	default: // it is due already
+	}
+}
+
+// hears records that a life of the member has called this node. If that is not the one that has answered last, or the connection is broken, it is made again, and
+// sent a heartbeat, at once.
+func (c *otherMember) hears(incarnation uint64) {
+	if c.answered.Load() != incarnation || c.conn.GetState() == connectivity.TransientFailure {
+		c.conn.ResetConnectBackoff()
+		c.beatSoon()
+	}
+}
+
+// connects waits until there is a connection, and reports whether there is one before ctx ends.
+func (c *otherMember) connects(ctx context.Context) bool {
+	for {
+		s := c.conn.GetState()
+		if s == connectivity.Ready {
+			return true
+		}
+		c.conn.Connect() // if it is idle
+		if !c.conn.WaitForStateChange(ctx, s) {
+			return false
+		}
 	}
 }
 

@@ -29,13 +29,16 @@ func (o *Owners) beat(ctx context.Context, c *otherMember) {
 }
 
 func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !c.connects(call) {
+		return false
+	}
 	caller, sent, asked := o.caller(c), time.Now(), o.Shard.Now()
 	caller.To = 0 // to hear if it was restarted
-	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{
 		Caller: caller, Reports: o.Reports().Append(nil), Findings: o.admission.say(), Farewells: wireFarewells(o.Farewells()),
 	})
-	cancel()
 	if err != nil {
 		return false
 	}
