@@ -318,14 +318,14 @@ func TestNoLastResortWhileOthersMayReachThem(t *testing.T) {
 			cut(c, true, "d", "e")
 			pass(1200 * time.Millisecond)
 			cut(c, true, "a")
-			time.AfterFunc(300*time.Millisecond, func() { cut(c, false, "a") })
+			time.AfterFunc(150*time.Millisecond, func() { cut(c, false, "a") })
 		},
 		"one has lost them for a moment, to a node that was just started": func(c *ownershipCluster) {
 			cut(c, true, "d", "e")
 			restart(c)
 			pass(1200 * time.Millisecond)
 			cut(c, true, "a")
-			time.AfterFunc(300*time.Millisecond, func() { cut(c, false, "a") })
+			time.AfterFunc(150*time.Millisecond, func() { cut(c, false, "a") })
 		},
 		"one was halted": func(c *ownershipCluster) {
 			v := c.alive["a"].owners.View()
