@@ -116,9 +116,8 @@ func (m *knownMembers) saidLost() (ids map[string]bool) {
 func (m *knownMembers) hasJustLost(id string) (is bool) {
 	for _, c := range m.all() {
 		if c.justLostLately(id) && m.heeds(c) {
-			if is = true; !c.heardSince(time.Now().Add(-wordWithin)) {
-				c.beatSoon()
-			}
+			is = true
+			c.askAgain()
 		}
 	}
 	return is
@@ -140,7 +139,13 @@ func (m *knownMembers) Reached(l view.Life) bool {
 		return false
 	}
 	lost, reaches := m.router.lostAt(l.ID)
-	saysSo := func(other *otherMember) bool { return other.reachesLately(l.ID, lost) && m.heeds(other) }
+	saysSo := func(other *otherMember) bool {
+		if !other.reachesLately(l.ID, lost) || !m.heeds(other) {
+			return false
+		}
+		other.askAgain()
+		return true
+	}
 	return reaches || slices.ContainsFunc(m.all(), saysSo) || m.awaitsWord(l.ID, lost)
 }
 

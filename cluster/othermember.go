@@ -85,6 +85,13 @@ func (c *otherMember) beatSoon() {
 	}
 }
 
+// askAgain has it sent a heartbeat, if it has not answered one for wordWithin: it may say something else by now.
+func (c *otherMember) askAgain() {
+	if !c.heardSince(time.Now().Add(-wordWithin)) {
+		c.beatSoon()
+	}
+}
+
 // hears records that a life of the member has called this node. If that is not the one that has answered last, or the connection is broken, it is made again, and
 // sent a heartbeat, at once.
 func (c *otherMember) hears(incarnation uint64) {
