@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // Greeter says to other nodes who this node is, and remembers strangers: nodes that are not the ones
@@ -134,7 +136,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 		return said, s.error(self)
 	}
 	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.minorVersion, answer.from.Incarnation}
-	if said.incarnation >= uncounted {
+	if said.incarnation >= view.Uncounted {
 		said.incarnation = 0
 	}
 	return said, nil

@@ -3,11 +3,13 @@ package cluster
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 func TestHelloIsReadAsItWasWritten(t *testing.T) {
 	want := hello{
-		from:  Identity{Cluster: 1<<63 + 7, ID: "weir-1", Incarnation: uncounted | 3},
+		from:  Identity{Cluster: 1<<63 + 7, ID: "weir-1", Incarnation: view.Uncounted | 3},
 		to:    Identity{Cluster: 1<<63 + 7, ID: strings.Repeat("n", 255), Incarnation: 12},
 		clock: 1795372040123456789, minorVersion: 7,
 	}

@@ -62,6 +62,52 @@ func TestLaterLivesAreKnownAtOnce(t *testing.T) {
 	})
 }
 
+// What the standby grants while it does not reach the owner counts in each of its lives, however the registry has numbered them: without one, with a number that
+// it gets later, and after a restart.
+func TestGrantsOfLivesWithoutRegistry(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		key := c.anyKey("a", "c")
+		granted := 0
+		grant := func() {
+			c.unreach(true, "a:1", "b", "c")
+			pass(300 * time.Millisecond)
+			for range 2 {
+				if ok, source := c.checkAt(c.alive["c"], key); !ok || source != shard.Provisional {
+					t.Errorf("after %d: %v, source %d", granted, ok, source)
+				}
+				granted++
+			}
+			c.unreach(false, "a:1", "b", "c")
+			pass(2 * time.Second)
+		}
+		grant()
+		for range 2 {
+			v := c.alive["a"].owners.View()
+			c.crash("c")
+			later := c.startOffline("c", v)
+			pass(time.Second)
+			grant()
+			c.enlist(later)
+			c.settled()
+			pass(time.Second)
+		}
+		c.crash("c")
+		c.start("c")
+		c.settled()
+		pass(time.Second)
+		grant()
+		for ok := true; ok; granted++ {
+			ok, _ = c.check(key)
+		}
+		granted--
+		if granted != 10 {
+			t.Errorf("%d were granted, want a limit of 10", granted)
+		}
+	})
+}
+
 // reaching waits until a node reaches all members.
 func (c *ownershipCluster) reaching(n *ownershipNode) {
 	c.t.Helper()

@@ -100,10 +100,6 @@ type OwnersConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// uncounted marks the incarnations of nodes that no registry has counted yet. No view has such a
-// one, and no two of them are the same.
-const uncounted = 1 << 63
-
 // NewOwners returns the Owners of a node that has no copies: it seals all partitions of the shard.
 func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o := &Owners{
@@ -125,7 +121,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
 	}
 	if c.Self.Incarnation == 0 {
-		o.Self.Incarnation = uncounted | rand.Uint64()
+		o.Self.Incarnation = view.Uncounted | rand.Uint64()
 	}
 	o.Greeter.become(o.Self.Incarnation)
 	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)

@@ -90,7 +90,7 @@ func receiptsOf(w []peerv1.FeedReceipt) (receipts []ownership.Receipt, err error
 
 func wirePosts(posts []ownership.Post) (w []*peerv1.PartitionDeltas) {
 	for _, m := range posts {
-		d := &peerv1.PartitionDeltas{Partition: m.Partition}
+		d := &peerv1.PartitionDeltas{Partition: m.Partition, Grantor: m.Grantor}
 		for _, b := range m.Batches {
 			d.Deltas = append(d.Deltas, &peerv1.DeltaBatch{Number: b.Number, Grants: appendGrants(nil, b.Grants)})
 		}
@@ -104,7 +104,7 @@ func postsOf(w []*peerv1.PartitionDeltas, partitions int) (posts []ownership.Pos
 		return nil, fmt.Errorf("posts: %d, there are %d partitions", len(w), partitions)
 	}
 	for _, d := range w {
-		m := ownership.Post{Partition: d.GetPartition()}
+		m := ownership.Post{Partition: d.GetPartition(), Grantor: d.GetGrantor()}
 		if int(m.Partition) >= partitions {
 			return nil, fmt.Errorf("partition: %d is not below %d", m.Partition, partitions)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -199,7 +200,7 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 		if said := c.alive["a"].owners.Greeter.Strangers(); !slices.Contains(said, later) {
 			t.Errorf("named are %q, want %q as well", said, later)
 		}
-		earlier := &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", ToId: "a", To: uncounted >> 1}
+		earlier := &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", ToId: "a", To: view.Uncounted >> 1}
 		c.alive["a"].owners.Greeter.become(earlier.To + 1)
 		if _, err := s.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: earlier}); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("a call for an earlier life: %v", err)

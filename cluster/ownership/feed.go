@@ -344,7 +344,7 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		Partition: x.p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
 		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor, Base: d.base, ReadsBase: d.finalFor > 0,
 	}
-	d.unsent.include(x.replica.Self, granted)
+	d.unsent.include(x.replica.Grantor, granted)
 	if isCopy {
 		c.copies.add(d.unsent)
 		return d.unsent, false
@@ -369,11 +369,11 @@ func (x *partition) lastDelta(d *feed) uint64 {
 func (x *partition) addToFinal(c *peer, f shard.Follower) {
 	d := &x.out.feeds[f]
 	granted := x.lastDelta(d)
-	if m := *d.unsent; m.FinalFor > 0 && m.Complete && granted > m.Acknowledged.Of(x.replica.Self) {
+	if m := *d.unsent; m.FinalFor > 0 && m.Complete && granted > m.Acknowledged.Of(x.replica.Grantor) {
 		var more bool
 		c.buf, more = x.node.Shard.Changes(x.p, f, c.buf[:0], recordBytes)
 		m.Records, m.Complete = append(bytes.Clone(m.Records), c.buf...), !more
-		m.include(x.replica.Self, granted)
+		m.include(x.replica.Grantor, granted)
 		d.unsent = &m
 	}
 }

@@ -65,7 +65,7 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != x.replica.Version || at.partial || at.apart):
 		return Again
 	}
-	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
+	x.trimBatches(m.Acknowledged.Of(x.replica.Grantor) + 1) // they are among the records, or in what was laid down before
 	x.trimShared(func(b *sharedBatch) bool { return b.Number <= m.Acknowledged.Of(b.from) })
 	if err := x.node.Shard.Apply(x.p, m.Records); err != nil {
 		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)

@@ -50,6 +50,8 @@ type Batch struct {
 // Post is some of a node's deltas of one partition, by ascending numbers without gaps.
 type Post struct {
 	Partition uint32
+	// Grantor is the incarnation of the node by which they are numbered, 0 for the one that it has now.
+	Grantor uint64
 	Batches   []Batch
 }
 

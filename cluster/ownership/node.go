@@ -115,7 +115,7 @@ func NewNode(c Config) *Node {
 	for p := range n.parts {
 		x := &n.parts[p]
 		x.node, x.p = &n.shared, uint32(p)
-		x.replica.Self = c.Self
+		x.replica.Self, x.replica.Grantor = c.Self, c.Self
 		x.replica.Deltas = replica.Deltas{First: 1, Next: 1}
 		c.Shard.Seal(x.p)
 		c.Shard.Withhold(x.p, true)

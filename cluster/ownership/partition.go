@@ -184,7 +184,7 @@ func (x *partition) act(a *replica.Action, added []Batch) {
 	switch a.Kind {
 	case replica.AddDeltas:
 		for _, b := range added { // its own are in its counters
-			if a.To != x.replica.Self && a.Deltas.First <= b.Number && b.Number < a.Deltas.Next {
+			if a.To != x.replica.Grantor && a.Deltas.First <= b.Number && b.Number < a.Deltas.Next {
 				if x.replica.State == replica.Deciding {
 					x.node.Shard.AddGrants(b.Grants)
 				} else {

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weirlimit/weir/cluster/replica"
@@ -61,6 +62,7 @@ func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, n
 				added = x.deltas.own.added
 			}
 			if m := x.deltas.own.post(uint32(from), after, added, begins); m != nil && (len(m.Batches) > 0 || isOwner) {
+				m.Grantor = x.replica.Grantor.Incarnation
 				posts = append(posts, *m)
 			}
 		}
@@ -152,7 +154,8 @@ func (n *Node) Add(from view.Life, posts []Post) []Posting {
 	for i := range posts {
 		a, p := Posting{Refused: true}, posts[i].Partition
 		if int(p) < len(n.parts) && posts[i].isValid(len(n.parts)) {
-			a = n.parts[p].add(from, posts[i].Batches)
+			grantor := view.Life{ID: from.ID, Incarnation: cmp.Or(posts[i].Grantor, from.Incarnation)}
+			a = n.parts[p].add(grantor, posts[i].Batches)
 		}
 		answers = append(answers, a)
 	}

@@ -2041,7 +2041,9 @@ type PartitionDeltas struct {
 	// The partition.
 	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// The deltas.
-	Deltas        []*DeltaBatch `protobuf:"bytes,2,rep,name=deltas,proto3" json:"deltas,omitempty"`
+	Deltas []*DeltaBatch `protobuf:"bytes,2,rep,name=deltas,proto3" json:"deltas,omitempty"`
+	// The incarnation by which the node has numbered them, 0 for the one that it has now: a registry may have counted it since.
+	Grantor       uint64 `protobuf:"varint,3,opt,name=grantor,proto3" json:"grantor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2088,6 +2090,13 @@ func (x *PartitionDeltas) GetDeltas() []*DeltaBatch {
 		return x.Deltas
 	}
 	return nil
+}
+
+func (x *PartitionDeltas) GetGrantor() uint64 {
+	if x != nil {
+		return x.Grantor
+	}
+	return 0
 }
 
 // DeltaBatch is one delta.
@@ -2793,10 +2802,11 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"p\n" +
 	"\vPostRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x123\n" +
-	"\x05posts\x18\x02 \x03(\v2\x1d.weir.peer.v1.PartitionDeltasR\x05posts\"a\n" +
+	"\x05posts\x18\x02 \x03(\v2\x1d.weir.peer.v1.PartitionDeltasR\x05posts\"{\n" +
 	"\x0fPartitionDeltas\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x120\n" +
-	"\x06deltas\x18\x02 \x03(\v2\x18.weir.peer.v1.DeltaBatchR\x06deltas\"<\n" +
+	"\x06deltas\x18\x02 \x03(\v2\x18.weir.peer.v1.DeltaBatchR\x06deltas\x12\x18\n" +
+	"\agrantor\x18\x03 \x01(\x04R\agrantor\"<\n" +
 	"\n" +
 	"DeltaBatch\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +

@@ -2,17 +2,40 @@ package replica
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/weirlimit/weir/cluster/view"
 )
+
+// Deltas of an earlier life are in a copy that has those of a later one. Which life is later does not follow from an incarnation that no registry has counted.
+func TestDeltasOfLives(t *testing.T) {
+	life := func(incarnation uint64) view.Life { return view.Life{ID: "a", Incarnation: incarnation} }
+	for _, tc := range []struct {
+		noted, of uint64
+		want      uint64
+	}{
+		{2, 2, 7},
+		{2, 3, 0},
+		{3, 2, math.MaxUint64 - 1},
+		{view.Uncounted + 5, view.Uncounted + 5, 7},
+		{view.Uncounted + 5, view.Uncounted + 3, 0},
+		{view.Uncounted + 5, view.Uncounted + 9, 0},
+		{view.Uncounted + 5, 3, 0},
+		{3, view.Uncounted + 5, 0},
+	} {
+		if got := (Acknowledged{}).With(life(tc.noted), 7).Of(life(tc.of)); got != tc.want {
+			t.Errorf("the deltas of life %d, where 7 of life %d are in the copy: %d are, want %d", tc.of, tc.noted, got, tc.want)
+		}
+	}
+}
 
 // A standby adds what a former one has granted, once, without a later version. When it begins to decide, that is part of its copy. What the owner feeds
 // it before is below it, unless it is in that. No other node takes shared deltas.
 func TestSharedDeltas(t *testing.T) {
 	owner, standby, former := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}, view.Life{ID: "c", Incarnation: 1}
 	claim := Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}}
-	r := Replica{Self: standby, State: Following, Claim: claim, Version: Version{2, 7}, Deltas: Deltas{1, 1}}
+	r := Replica{Self: standby, Grantor: standby, State: Following, Claim: claim, Version: Version{2, 7}, Deltas: Deltas{1, 1}}
 	posted := func(first, next uint64) Event { return Event{Kind: Posted, From: former, Deltas: Deltas{first, next}} }
 
 	shared, actions := r.Step(posted(1, 3), true)

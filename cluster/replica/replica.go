@@ -42,8 +42,10 @@ type Claim struct {
 
 // Replica is the copy of a partition on one life of a node.
 type Replica struct {
-	Self  view.Life
-	State State
+	Self view.Life
+	// Grantor is the life by which this node's deltas are numbered: the one that it was first, if a registry has counted it since.
+	Grantor view.Life
+	State   State
 	// Claim is what the newest view that the node has adopted says.
 	// State >= Waiting implies Claim.Owner == Self, and Claim.Owner == Self implies State >= Waiting.
 	// State == Deciding implies Version.Term == Claim.Term.
@@ -200,7 +202,7 @@ func (r Replica) install(e Event) (Replica, []Action) {
 
 // trim drops the deltas that are in a copy, or that an owner has.
 func (r Replica) trim(actions []Action, known Acknowledged) (Replica, []Action) {
-	if first := known.Of(r.Self) + 1; first > r.Deltas.First && r.Deltas.Count() > 0 {
+	if first := known.Of(r.Grantor) + 1; first > r.Deltas.First && r.Deltas.Count() > 0 {
 		r.Deltas.First = min(first, r.Deltas.Next)
 		actions = append(actions, Action{Kind: TrimDeltas, Number: r.Deltas.First})
 	}
@@ -268,7 +270,7 @@ func (r Replica) settle(actions []Action, valid bool) (Replica, []Action) {
 	}
 	r.Shared = nil
 	if r.Deltas.Count() > 0 {
-		r, actions = r.add(actions, r.Self, r.Deltas)
+		r, actions = r.add(actions, r.Grantor, r.Deltas)
 		r, actions = r.trim(actions, r.Acknowledged)
 	}
 	r.State, r.Heard = Deciding, nil
@@ -313,7 +315,7 @@ func (r *Replica) answer(e Event) (actions []Action) {
 		return nil
 	}
 	for _, m := range e.Acknowledged {
-		if m.Life != e.From && m.Life != r.Self {
+		if m.Life != e.From && m.Life != r.Grantor {
 			actions = append(actions, Action{Kind: SendAnswer, To: m.Life, Number: m.Last})
 		}
 	}
@@ -325,7 +327,7 @@ func (r Replica) answered(e Event) (Replica, []Action) {
 	if r.State >= Waiting || r.hasRole() {
 		return r, nil
 	}
-	return r.trim(nil, Acknowledged{{r.Self, e.Number}})
+	return r.trim(nil, Acknowledged{{r.Grantor, e.Number}})
 }
 
 // hasRole reports whether the newest view names the node for the partition.

@@ -18,6 +18,10 @@ type Life struct {
 	Incarnation uint64 `json:"incarnation"` // rises with each start of a node of that id, from 1
 }
 
+// Uncounted marks the incarnations of lives that began without their registry, and which it has not counted: no view names one, no two of them are the same,
+// and which of two of an id is later does not follow from them.
+const Uncounted = 1 << 63
+
 // name returns the id, and the incarnation if that is not the first: a, then a@2. It is not String, which members and reports would have, too.
 func (l Life) name() string {
 	if l.Incarnation == 1 {
