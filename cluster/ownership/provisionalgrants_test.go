@@ -76,7 +76,7 @@ func TestOwnersThatDoNotKnowGetDeltasAgain(t *testing.T) {
 		d := view.Life{ID: "d", Incarnation: 1}
 		plan := w.plan(&view.View{Members: []view.Member{{Life: a.Self}, {Life: c.Self}, {Life: d}}})
 		key, p := worldKey(0), 0
-		for n := 0; a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "d"; n++ {
+		for n := 0; n == 0 || a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "d"; n++ {
 			key = worldKey(n)
 			p = int(key.Partition(uint32(w.params.Partitions)))
 		}
@@ -191,7 +191,7 @@ func checkTakeOver(t *testing.T, late bool) {
 		f := view.Life{ID: "f", Incarnation: 1}
 		plan := w.plan(&view.View{Members: []view.Member{{Life: a.Self}, {Life: b.Self}, {Life: f}}})
 		key, p := worldKey(0), 0
-		for n := 0; a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "a" || plan[p].Standby != "f"; n++ {
+		for n := 0; n == 0 || a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "a" || plan[p].Standby != "f"; n++ {
 			key = worldKey(n)
 			p = int(key.Partition(uint32(w.params.Partitions)))
 		}
