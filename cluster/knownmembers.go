@@ -36,7 +36,7 @@ func (m *knownMembers) beatSoon() {
 // hears records that a node has called this one.
 func (m *knownMembers) hears(caller *peerv1.Caller) {
 	for _, c := range m.all() {
-		if c.member.ID == caller.GetId() {
+		if c.member.ID == caller.GetId() && c.member.Address == caller.GetAddress() {
 			c.hears(caller.GetIncarnation())
 		}
 	}
@@ -143,7 +143,9 @@ func (m *knownMembers) Reached(l view.Life) bool {
 		if !other.reachesLately(l.ID, lost) || !m.heeds(other) {
 			return false
 		}
-		other.askAgain()
+		if time.Since(lost) < askAgainFor {
+			other.askAgain()
+		}
 		return true
 	}
 	return reaches || slices.ContainsFunc(m.all(), saysSo) || m.awaitsWord(l.ID, lost)
@@ -172,8 +174,11 @@ func (m *knownMembers) Unconnected() (pairs []view.Pair) {
 	return pairs
 }
 
-// wordWithin is how long others may take to say whether they reach a member that this node has lost.
-const wordWithin = 150 * time.Millisecond
+// Times since this node has lost a member.
+const (
+	wordWithin  = 150 * time.Millisecond // others may take to say whether they reach it
+	askAgainFor = time.Second            // those that say so are asked again: they may lose it just then
+)
 
 // askAboutLost asks all members which ones they reach, each time that one has ceased to answer this node, until ctx ends. Checks need the answer at once.
 func (m *knownMembers) askAboutLost(ctx context.Context) {

@@ -32,6 +32,7 @@ type otherMember struct {
 	missing atomic.Bool  // whether they wait for it no more
 
 	answered atomic.Uint64 // the incarnation that has answered last under its id, 0 before
+	asked    atomic.Int64  // when the last heartbeat was due, in Unix nanoseconds; 0 before
 
 	lag      feedLag     // of what it was sent as a standby
 	isSilent atomic.Bool // it did not answer the last changes that this node has sent it directly
@@ -85,15 +86,15 @@ func (c *otherMember) beatSoon() {
 	}
 }
 
-// askAgain has it sent a heartbeat, if it has not answered one for wordWithin: it may say something else by now.
+// askAgain has it sent a heartbeat, if none was for wordWithin: it may say something else by now.
 func (c *otherMember) askAgain() {
-	if !c.heardSince(time.Now().Add(-wordWithin)) {
+	if time.Since(time.Unix(0, c.asked.Load())) >= wordWithin {
 		c.beatSoon()
 	}
 }
 
-// hears records that a life of the member has called this node. If that is not the one that has answered last, or the connection is broken, it is made again, and
-// sent a heartbeat, at once.
+// hears records that a life at the member's address has called this node. If that is not the one that has answered last, or the connection is broken, it is made
+// again, and sent a heartbeat, at once.
 func (c *otherMember) hears(incarnation uint64) {
 	if c.answered.Load() != incarnation || c.conn.GetState() == connectivity.TransientFailure {
 		c.conn.ResetConnectBackoff()
@@ -101,8 +102,10 @@ func (c *otherMember) hears(incarnation uint64) {
 	}
 }
 
-// connects waits until there is a connection, and reports whether there is one before ctx ends.
+// connects waits for a connection for callTimeout at most, and reports whether there is one.
 func (c *otherMember) connects(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	for {
 		s := c.conn.GetState()
 		if s == connectivity.Ready {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/view"
 )
@@ -13,11 +16,14 @@ func (o *Owners) beat(ctx context.Context, c *otherMember) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for missed := 0; ; {
-		missed++
-		if o.beatOnce(ctx, c) {
-			missed = 0
-		} else if conn := c.dialed.Load(); missed%beatsMissed == 0 && conn != nil {
-			_ = (*conn).Close() // it may be closed already
+		c.asked.Store(time.Now().UnixNano())
+		if c.connects(ctx) {
+			missed++
+			if o.beatOnce(ctx, c) {
+				missed = 0
+			} else if conn := c.dialed.Load(); missed%beatsMissed == 0 && conn != nil {
+				_ = (*conn).Close() // it may be closed already
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -29,18 +35,15 @@ func (o *Owners) beat(ctx context.Context, c *otherMember) {
 }
 
 func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if !c.connects(call) {
-		return false
-	}
 	caller, sent, asked := o.caller(c), time.Now(), o.Shard.Now()
 	caller.To = 0 // to hear if it was restarted
+	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{
 		Caller: caller, Reports: o.Reports().Append(nil), Findings: o.admission.say(), Farewells: wireFarewells(o.Farewells()),
 	})
+	cancel()
 	if err != nil {
-		return false
+		return status.Code(err) == codes.FailedPrecondition // a refusal is an answer
 	}
 	c.compare(resp.GetClock(), asked, o.Shard.Now())
 	o.hear(view.Life{ID: c.member.ID, Incarnation: resp.GetIncarnation()}, resp.GetReports(), resp.GetFindings(), resp.GetFarewells())
