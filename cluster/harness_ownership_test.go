@@ -243,7 +243,7 @@ func (c *ownershipCluster) decide(n *ownershipNode, log *slog.Logger) {
 	}
 	n.owners = NewOwners(OwnersConfig{
 		Self:    Member{ID: n.id, Address: n.node.Address, Incarnation: n.node.Incarnation},
-		Greeter: n.greeter, Shard: n.shard, Router: n.router, DenialLeases: n.denialLeases,
+		Counted: c.starts[n.id], Greeter: n.greeter, Shard: n.shard, Router: n.router, DenialLeases: n.denialLeases,
 		Keep: func(*view.View) {}, Renewed: renewed, ReadView: c.registry.ReadView,
 		Granted: func() time.Time {
 			if renewed().IsZero() {

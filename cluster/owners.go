@@ -66,6 +66,8 @@ type OwnersConfig struct {
 	// Self is this node. The incarnation 0 is that of a node that has started without its
 	// registry: see Become.
 	Self Member
+	// Counted is the last incarnation that the registry has given this node, 0 if it is not known. It is used if Self has none.
+	Counted uint64
 	// Greeter says who this node is. What comes from another cluster, or is meant for another node, is refused.
 	Greeter *Greeter
 	// Shard has the counters, Router and DenialLeases what is said about them.
@@ -121,7 +123,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
 	}
 	if c.Self.Incarnation == 0 {
-		o.Self.Incarnation = view.Uncounted | rand.Uint64()
+		o.Self.Incarnation = view.UncountedIncarnation(c.Counted, time.Now(), rand.Uint64())
 	}
 	o.Greeter.become(o.Self.Incarnation)
 	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)

@@ -312,6 +312,7 @@ func fingerprint(params cluster.Params) uint64 {
 func (n *node) keep(params cluster.Params, denialLeases *cluster.GivenDenialLeases) {
 	n.owners = cluster.NewOwners(cluster.OwnersConfig{
 		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
+		Counted:      n.counted(),
 		Greeter:      n.greeter,
 		Shard:        n.shard,
 		Router:       n.router,

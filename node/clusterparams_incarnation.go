@@ -52,3 +52,11 @@ func (n *node) identify(ctx context.Context) (params cluster.Params, incarnation
 	}
 	return n.enlist(ctx)
 }
+
+// counted returns the last incarnation that etcd has given this node before this start, 0 if it has kept none.
+func (n *node) counted() uint64 {
+	if found := n.state.Found(); found != nil {
+		return found.Incarnation
+	}
+	return 0
+}

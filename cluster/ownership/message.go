@@ -52,7 +52,7 @@ type Post struct {
 	Partition uint32
 	// Grantor is the incarnation of the node by which they are numbered, 0 for the one that it has now.
 	Grantor uint64
-	Batches   []Batch
+	Batches []Batch
 }
 
 // Posting is the owner's answer to a Post.

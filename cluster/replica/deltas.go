@@ -24,16 +24,16 @@ type Mark struct {
 }
 
 // Of returns the number of the last delta of a life that is in the copy, 0 if none is. All of an earlier life than the one
-// that is noted count as in it: that life has ended, and what it posted was added or is lost with it. Where one of the two is Uncounted, the one that posts is the later.
+// that is noted count as in it: that life has ended, and what it posted was added or is lost with it.
 func (a Acknowledged) Of(l view.Life) uint64 {
 	i, found := a.find(l.ID)
 	switch {
-	case found && a[i].Life == l:
-		return a[i].Last
-	case found && l.Incarnation < a[i].Life.Incarnation && a[i].Life.Incarnation < view.Uncounted:
+	case !found || a[i].Life.Before(l):
+		return 0
+	case l.Before(a[i].Life):
 		return ^uint64(0) - 1
 	default:
-		return 0
+		return a[i].Last
 	}
 }
 

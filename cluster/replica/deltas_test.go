@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Deltas of an earlier life are in a copy that has those of a later one. Which life is later does not follow from an incarnation that no registry has counted.
+// Deltas of an earlier life are in a copy that has those of a later one. A life that no registry has counted is between those that were counted before and after it.
 func TestDeltasOfLives(t *testing.T) {
+	const all = math.MaxUint64 - 1
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	uncounted, later := view.UncountedIncarnation(2, start, math.MaxUint64), view.UncountedIncarnation(2, start.Add(time.Second), 0)
 	life := func(incarnation uint64) view.Life { return view.Life{ID: "a", Incarnation: incarnation} }
 	for _, tc := range []struct {
 		noted, of uint64
@@ -17,12 +21,14 @@ func TestDeltasOfLives(t *testing.T) {
 	}{
 		{2, 2, 7},
 		{2, 3, 0},
-		{3, 2, math.MaxUint64 - 1},
-		{view.Uncounted + 5, view.Uncounted + 5, 7},
-		{view.Uncounted + 5, view.Uncounted + 3, 0},
-		{view.Uncounted + 5, view.Uncounted + 9, 0},
-		{view.Uncounted + 5, 3, 0},
-		{3, view.Uncounted + 5, 0},
+		{3, 2, all},
+		{uncounted, uncounted, 7},
+		{uncounted, later, 0},
+		{later, uncounted, all},
+		{2, uncounted, 0},
+		{uncounted, 2, all},
+		{uncounted, 3, 0},
+		{3, uncounted, all},
 	} {
 		if got := (Acknowledged{}).With(life(tc.noted), 7).Of(life(tc.of)); got != tc.want {
 			t.Errorf("the deltas of life %d, where 7 of life %d are in the copy: %d are, want %d", tc.of, tc.noted, got, tc.want)
@@ -70,5 +76,32 @@ func TestSharedDeltas(t *testing.T) {
 	r.Claim.Standby = former
 	if _, actions := r.Step(posted(1, 3), true); len(actions) > 0 {
 		t.Errorf("a node that is no standby adds them: %s", fmt.Sprint(actions))
+	}
+}
+
+// A standby that goes on from its copy keeps what is noted of a later life of a grantor than the one that has shared deltas with it.
+func TestSharedDeltasOfFormerLives(t *testing.T) {
+	owner, standby, former := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}, view.Life{ID: "c", Incarnation: 3}
+	for _, incarnation := range []uint64{4, view.UncountedIncarnation(3, time.Unix(1, 0), 0)} {
+		later := view.Life{ID: "c", Incarnation: incarnation}
+		r := Replica{
+			Self: standby, Grantor: standby, State: Following, Claim: Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}},
+			Version: Version{2, 7}, Deltas: Deltas{1, 1},
+		}
+		next := Claim{Number: 5, Partition: view.Partition{Owner: standby, Term: 5, Predecessors: []view.Life{owner}}}
+		r, _ = r.Step(Event{Kind: Posted, From: former, Deltas: Deltas{1, 6}}, true)
+		if shared, _ := r.Step(Event{Kind: Posted, From: later, Deltas: Deltas{1, 2}}, true); shared.Shared.Of(former) < 5 {
+			t.Errorf("the deltas of %v are gone from the copy once %v has shared some: %v", former, later, shared.Shared)
+		}
+		for _, e := range []Event{
+			{Kind: Feed, From: owner, Number: 4, Version: Version{2, 20}, Acknowledged: Acknowledged{{later, 7}}},
+			{Kind: Adopt, Claim: next},
+			{Kind: Ended, From: owner},
+		} {
+			r, _ = r.Step(e, true)
+		}
+		if _, actions := r.Step(Event{Kind: Posted, From: later, Deltas: Deltas{1, 8}}, true); len(actions) > 0 {
+			t.Errorf("the deltas of %v are added again: %+v", later, actions)
+		}
 	}
 }

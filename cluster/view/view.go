@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Life is one life of a node: a later incarnation of the same id is another one. The zero value is no node.
@@ -18,9 +19,37 @@ type Life struct {
 	Incarnation uint64 `json:"incarnation"` // rises with each start of a node of that id, from 1
 }
 
-// Uncounted marks the incarnations of lives that began without their registry, and which it has not counted: no view names one, no two of them are the same,
-// and which of two of an id is later does not follow from them.
+// Uncounted marks the incarnations of lives that began without their registry, which has not counted them: see UncountedIncarnation.
 const Uncounted = 1 << 63
+
+// The bits of such an incarnation, from the lowest on: random ones, as two nodes may be started with one id by mistake, the time of the start in tenths of a second
+// since 1970, and the last incarnation that was counted before.
+const (
+	saltBits    = 6
+	startBits   = 36
+	countedBits = 63 - startBits - saltBits
+)
+
+// UncountedIncarnation returns the incarnation of a life that begins without its registry, which has counted its former ones up to counted. It is above all that are
+// counted, no view names it, and no two of them are the same. Life.Before has its place among the others.
+func UncountedIncarnation(counted uint64, start time.Time, random uint64) uint64 {
+	tenths := uint64(start.UnixMilli()) / 100 & (1<<startBits - 1)
+	return Uncounted | min(counted, 1<<countedBits-1)<<(startBits+saltBits) | tenths<<saltBits | random&(1<<saltBits-1)
+}
+
+// Before reports whether l is an earlier life of the node than other. An uncounted life is later than those that were counted before it began, and earlier than
+// all that are counted afterwards.
+func (l Life) Before(other Life) bool {
+	return cmp.Or(cmp.Compare(l.counted(), other.counted()), cmp.Compare(l.Incarnation, other.Incarnation)) < 0
+}
+
+// counted returns the incarnation that was counted last when the life began.
+func (l Life) counted() uint64 {
+	if l.Incarnation < Uncounted {
+		return l.Incarnation
+	}
+	return l.Incarnation &^ Uncounted >> (startBits + saltBits)
+}
 
 // name returns the id, and the incarnation if that is not the first: a, then a@2. It is not String, which members and reports would have, too.
 func (l Life) name() string {
