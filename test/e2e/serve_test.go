@@ -223,8 +223,14 @@ func TestQuickstart(t *testing.T) {
 			t.Errorf("%d, %s: %q, want %s", last.StatusCode, header, got, want)
 		}
 	}
-	out, err := exec.Command(process.Binary(t), "check", "--node", n.GRPC, "--json", "user=alice", "endpoint=/api/v1/posts").Output()
-	if code := exitCode(err); code != 1 || !json.Valid(out) {
+	var out []byte
+	code := 0
+	for i := 0; i < 2 && code == 0; i++ { // at the edge of the window one token is back, and the next one 2 s later
+		var err error
+		out, err = exec.Command(process.Binary(t), "check", "--node", n.GRPC, "--json", "user=alice", "endpoint=/api/v1/posts").Output()
+		code = exitCode(err)
+	}
+	if code != 1 || !json.Valid(out) {
 		t.Errorf("weir check: exit code %d, %s", code, out)
 	}
 }
