@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/view"
 )
 
@@ -30,15 +29,6 @@ func (m *knownMembers) of(l view.Life) *otherMember { return (*m.byLife.Load())[
 func (m *knownMembers) beatSoon() {
 	for _, c := range m.all() {
 		c.beatSoon()
-	}
-}
-
-// hears records that a node has called this one.
-func (m *knownMembers) hears(caller *peerv1.Caller) {
-	for _, c := range m.all() {
-		if c.member.ID == caller.GetId() && c.member.Address == caller.GetAddress() {
-			c.hears(caller.GetIncarnation())
-		}
 	}
 }
 

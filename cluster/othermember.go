@@ -43,7 +43,7 @@ type otherMember struct {
 // Times of connecting.
 const (
 	redialFirst = 50 * time.Millisecond
-	redialMost  = time.Second
+	redialMost  = probeEvery // a node that is back is known to be another life by then
 )
 
 // beatsMissed in a row have the connection made again. One on which packets were lost for a while
@@ -89,15 +89,6 @@ func (c *otherMember) beatSoon() {
 // askAgain has it sent a heartbeat, if none was for wordWithin: it may say something else by now.
 func (c *otherMember) askAgain() {
 	if time.Since(time.Unix(0, c.asked.Load())) >= wordWithin {
-		c.beatSoon()
-	}
-}
-
-// hears records that a life at the member's address has called this node. If that is not the one that has answered last, or the connection is broken, it is made
-// again, and sent a heartbeat, at once.
-func (c *otherMember) hears(incarnation uint64) {
-	if c.answered.Load() != incarnation || c.conn.GetState() == connectivity.TransientFailure {
-		c.conn.ResetConnectBackoff()
 		c.beatSoon()
 	}
 }

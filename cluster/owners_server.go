@@ -79,7 +79,6 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	}
 	o.hear(view.Life{ID: req.GetCaller().GetId(), Incarnation: req.GetCaller().GetIncarnation()}, req.GetReports(), req.GetFindings(), req.GetFarewells())
 	o.Router.hears(req.GetCaller().GetId())
-	o.knownMembers.hears(req.GetCaller())
 	handover := o.HandoverStatus()
 	lost, justLost := o.knownMembers.lost(o.node.RanUntil())
 	return &peerv1.HeartbeatResponse{
