@@ -51,7 +51,7 @@ func TestLaterLivesAreKnownSoon(t *testing.T) {
 			c.crash("c")
 			pass(3 * time.Second)
 			c.startOffline("c", v)
-			pass(redialMost * 5 / 4)
+			pass(310 * time.Millisecond) // 0.25 s between attempts, and up to a fifth more
 			for _, id := range []string{"a", "b"} {
 				m := &c.alive[id].owners.knownMembers
 				if !m.hasEnded(former) || m.of(former).answered.Load() != c.alive["c"].owners.life().Incarnation {

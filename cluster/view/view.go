@@ -31,7 +31,8 @@ const (
 )
 
 // UncountedIncarnation returns the incarnation of a life that begins without its registry, which has counted its former ones up to counted. It is above all that are
-// counted, no view names it, and no two of them are the same. Life.Before has its place among the others.
+// counted, and no view names it. Two are the same only if a node is started twice within a tenth of a second, and then seldom. Life.Before has its place among
+// the others.
 func UncountedIncarnation(counted uint64, start time.Time, random uint64) uint64 {
 	tenths := uint64(start.UnixMilli()) / 100 & (1<<startBits - 1)
 	return Uncounted | min(counted, 1<<countedBits-1)<<(startBits+saltBits) | tenths<<saltBits | random&(1<<saltBits-1)
