@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/cluster/view"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -129,6 +130,27 @@ func TestStartWithoutEtcd(t *testing.T) {
 		t.Errorf("of two, alice has one left: %v", got)
 	}
 	stopped(t, stop, ended)
+}
+
+// A life that begins without etcd is later than the one before, and earlier than the next that etcd counts.
+func TestIncarnationWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	server := etcdAt(t, quietAddress(), t.TempDir())
+	opts := testOptions(t)
+	opts.Etcd = []string{server.Endpoint()}
+	_, stop, ended := start(t, opts)
+	stopped(t, stop, ended)
+	server.Close()
+	n, err := build(t.Context(), Network{}, opts, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	t.Cleanup(func() { n.owners.Run(t.Context()) }) // which leaves the members of its view: the context has ended by then
+	former, next := view.Life{ID: opts.ID, Incarnation: 1}, view.Life{ID: opts.ID, Incarnation: 2}
+	if l := (view.Life{ID: opts.ID, Incarnation: n.greeter.Self().Incarnation}); !former.Before(l) || !l.Before(next) {
+		t.Errorf("%v is not between %v and %v", l, former, next)
+	}
 }
 
 // Without etcd there is no start of a node that has kept nothing.
