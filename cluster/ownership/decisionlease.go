@@ -151,7 +151,10 @@ func (n *Node) resume(ctx context.Context) {
 		n.mu.Lock()
 		number, lapses := n.lease.Number, n.lease.Lapses
 		n.mu.Unlock()
-		heard := n.hearAll(call, n.parts.standbys())
+		var heard []hearing
+		for h := range n.hearEach(call, n.parts.standbys()) {
+			heard = append(heard, h)
+		}
 		n.mu.Lock()
 		if n.lease.Number != number && call.Err() == nil {
 			n.mu.Unlock()

@@ -74,9 +74,7 @@ func (w *nodeWorld) finish(c *tally) (over, under int64) {
 // compareCopies fails the test if the standby of a key has another counter than the owner. Nothing is asked meanwhile.
 func (w *nodeWorld) compareCopies() {
 	w.t.Helper()
-	w.mu.Lock()
-	v := w.view
-	w.mu.Unlock()
+	v := w.written()
 	compared := 0
 	for key := range worldKeys {
 		k := worldKey(key)

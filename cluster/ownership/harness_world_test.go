@@ -38,6 +38,7 @@ type nodeWorld struct {
 	cut       map[[2]string]bool          // ways on which nothing arrives, by ids; guarded by mu
 	farewells map[view.Life]bool          // lives that have said farewell; guarded by mu
 	doubts    map[[2]string]bool          // nodes that do not believe that they reach the other one; guarded by mu
+	mute      string                      // the id of a node that stands still, as no other knows yet; guarded by mu
 	wishes    map[view.Life]view.State    // what the registry says of nodes; guarded by mu
 	began     time.Time
 	story     []string       // guarded by mu
@@ -181,6 +182,27 @@ func (w *nodeWorld) hasSaidFarewell(l view.Life) bool {
 	return w.farewells[l]
 }
 
+// written returns the view in the register.
+func (w *nodeWorld) written() *view.View {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.view
+}
+
+// halt has a node stand still: nothing arrives there, nor leaves it, and it adopts no view.
+func (w *nodeWorld) halt(id string) {
+	w.separate(id, "etcd", true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mute = id
+}
+
+func (w *nodeWorld) isMute(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return id == w.mute
+}
+
 // doubt has a node not believe that it reaches another one, as before its next heartbeat.
 func (w *nodeWorld) doubt(from, to string) {
 	w.mu.Lock()
@@ -317,7 +339,7 @@ func (x *worldNodeRun) pass(ctx context.Context, to view.Life) (*worldNodeRun, e
 	w.mu.Lock()
 	y := w.nodes[to]
 	w.mu.Unlock()
-	if x.dead.Load() || y == nil || y.dead.Load() || !w.reaches(x.Self.ID, to.ID) || w.loses() {
+	if x.dead.Load() || y == nil || y.dead.Load() || !w.reaches(x.Self.ID, to.ID) || w.isMute(x.Self.ID) || w.isMute(to.ID) || w.loses() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -547,9 +569,7 @@ func (w *nodeWorld) wish(x *worldNodeRun) view.State {
 
 // settled returns "" if all partitions are where the plan wants them, their owners decide, and the nodes that reach etcd know it; else what is not so.
 func (w *nodeWorld) settled() string {
-	w.mu.Lock()
-	v := w.view
-	w.mu.Unlock()
+	v := w.written()
 	if v == nil {
 		return "there is no view"
 	}
@@ -597,9 +617,7 @@ func (w *nodeWorld) awaitSettled() {
 // describe says how things stand, for people to read.
 func (w *nodeWorld) describe() string {
 	var b strings.Builder
-	w.mu.Lock()
-	v := w.view
-	w.mu.Unlock()
+	v := w.written()
 	fmt.Fprintf(&b, "view %d, members %v, before %v, changed %d\n", v.Number, v.Lives(), v.Before, v.Changed)
 	plan := w.plan(v)
 	for p := range plan {

@@ -2,6 +2,8 @@ package ownership
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,36 +27,64 @@ func (n *Node) hearOthers(ctx context.Context) {
 	}
 }
 
+// hearOthersOnce asks for all partitions that are to be asked for now. A member that does not answer keeps only those waiting of which it may have granted something.
 func (n *Node) hearOthersOnce(ctx context.Context) {
-	numbers := make(map[uint32]uint64) // by partition for which they are to be asked, the view that it has adopted
+	call, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	left, awaited := n.unheard(), make(map[view.Life]bool)
+	for l := range *n.byLife.Load() {
+		if n.Peers.Reaches(l) {
+			awaited[l] = true
+		}
+	}
+	for h := range n.hearEach(call, slices.Collect(maps.Keys(awaited))) {
+		delete(awaited, h.from)
+		n.Add(h.from, h.posts)
+		if len(awaited) == 1 { // the owner of some of them, it may be
+			n.noteAsked(left, awaited)
+		}
+		if len(left) == 0 {
+			cancel()
+		}
+	}
+	n.noteAsked(left, nil)
+}
+
+// unheard returns the partitions for which the members are to be asked, with the number of the view that each has adopted.
+func (n *Node) unheard() map[uint32]uint64 {
+	numbers := make(map[uint32]uint64)
+	n.mu.Lock() // a view that is adopted meanwhile is in all partitions then
+	defer n.mu.Unlock()
 	for x := range n.parts.each {
 		if x.deltas.asked == unasked || x.mustHear() {
 			numbers[x.p] = x.replica.Claim.Number
 		}
 	}
-	var lives []view.Life
-	for l := range *n.byLife.Load() {
-		if n.Peers.Reaches(l) {
-			lives = append(lives, l)
-		}
-	}
-	call, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	for _, h := range n.hearAll(call, lives) {
-		n.Add(h.from, h.posts)
-	}
-	for p, number := range numbers {
+	return numbers
+}
+
+// noteAsked notes that all members were asked but those that are awaited, and takes from left the partitions for which that is enough.
+func (n *Node) noteAsked(left map[uint32]uint64, awaited map[view.Life]bool) {
+	for p, number := range left {
 		x := &n.parts[p]
 		x.mu.Lock()
-		if x.replica.Claim.Number == number {
+		switch {
+		case x.replica.Claim.Number != number:
+			if x.deltas.asked == unasked || x.mustHear() {
+				fill(n.unasked)
+			}
+			delete(left, p)
+		case len(awaited) == 0 || awaited[x.replica.Claim.Owner] && x.isFedByOwner():
 			x.wereAsked()
-		} else if x.deltas.asked == unasked || x.mustHear() {
-			fill(n.unasked)
+			delete(left, p)
 		}
 		x.mu.Unlock()
 	}
 	n.LookSoon() // predecessors may have ended
 }
+
+// isFedByOwner reports whether the owner has decided already, as it has fed this copy: all that it has ever granted from a copy is in what it has. x.mu is held.
+func (x *partition) isFedByOwner() bool { return x.replica.Version.Term == x.replica.Claim.Term }
 
 // wereAsked notes that the members were asked for what they have granted. x.mu is held.
 func (x *partition) wereAsked() {
@@ -79,17 +109,22 @@ type hearing struct {
 	posts []Post
 }
 
-// hearAll asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner.
-func (n *shared) hearAll(ctx context.Context, lives []view.Life) []hearing {
-	heard := make([]hearing, len(lives))
+// hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what each
+// has answered, no posts of one that fails, and ends with ctx at the latest.
+func (n *shared) hearEach(ctx context.Context, lives []view.Life) <-chan hearing {
+	heard := make(chan hearing, len(lives))
 	var all sync.WaitGroup
-	for i, l := range lives {
+	for _, l := range lives {
 		all.Go(func() {
-			if posts, err := n.Peers.Hear(ctx, l); err == nil {
-				heard[i] = hearing{l, posts}
+			posts, err := n.Peers.Hear(ctx, l)
+			if err == nil || ctx.Err() == nil {
+				heard <- hearing{l, posts}
 			}
 		})
 	}
-	all.Wait()
+	go func() {
+		all.Wait()
+		close(heard)
+	}()
 	return heard
 }

@@ -232,6 +232,31 @@ func checkTakeOver(t *testing.T, late bool) {
 	})
 }
 
+// A new standby asks the members for what they have granted before it grants from its copy. It does not wait for the owner, which has fed it that copy: if the owner
+// stands still just then, checks find the standby ready.
+func TestNewStandbysDoNotWaitForTheOwner(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, _ := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		f := view.Life{ID: "f", Incarnation: 1}
+		plan := w.plan(&view.View{Members: append(slices.Clone(a.View().Members), view.Member{Life: f})})
+		p := slices.IndexFunc(plan, func(part view.Place) bool { return part.Owner == "a" && part.Standby == "f" })
+		x := w.start("f", 1)
+		for n := 0; w.written().Partitions[p].Standby != f || w.written().Partitions[p].Owner != a.Self; n++ {
+			if n == 100_000 {
+				t.Fatalf("after 10 s: %+v", w.written().Partitions[p])
+			}
+			w.wait(100 * time.Microsecond)
+		}
+		w.halt("a")
+		w.await(func(part view.Partition) bool { return part.Standby == f }, x, p)
+		w.wait(5 * time.Millisecond) // calls take 1.2 ms at most
+		if !x.IsGrantable(uint32(p)) {
+			t.Error("the standby does not grant")
+		}
+	})
+}
+
 // An owner that has lost what was shared with it, as a standby, is sent it again as soon as it says so.
 func TestLostDeltasAreSentAgainAtOnce(t *testing.T) {
 	d := view.Life{ID: "d", Incarnation: 1}
