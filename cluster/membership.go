@@ -22,8 +22,7 @@ const (
 	swapTimeout  = 2 * time.Second // how long one write of a view may take
 	plannedEvery = time.Second     // the least time between two views that only move what works
 
-	confirmEvery = 50 * time.Millisecond // how often the writer looks for what may follow, and a node that would join is looked at
-	quickFor     = 10 * time.Second      // how long a node that would join is looked at as often
+	confirmEvery = 50 * time.Millisecond // how often the writer looks for what may follow
 	waiveAfter   = 30 * time.Second      // how long it is waited for half of the members to adopt a change
 )
 
@@ -44,7 +43,6 @@ type Membership struct {
 
 	// Owned by Run.
 	missing map[string]time.Time // members without a key, and since when
-	waiting map[Life]time.Time   // nodes that are ready and no members, and since when
 	nextTry time.Time            // before it nothing is written: the last write failed
 	planned time.Time            // when the last view was written that only moved what works
 	leftOut int                  // how many nodes it was told last that the ring has no room for
@@ -81,7 +79,7 @@ func NewMembership(self string, params ring.Params, registry Registry, router *R
 	return &Membership{
 		self: self, params: params, registry: registry, router: router, electors: electors, log: log,
 		changed: make(chan struct{}, 1),
-		missing: make(map[string]time.Time), waiting: make(map[Life]time.Time),
+		missing: make(map[string]time.Time),
 	}
 }
 
@@ -150,7 +148,6 @@ func lacking(a, b *View) string {
 func (m *Membership) writeView(ctx context.Context, content RegistryContent) (wait time.Duration) {
 	now := time.Now()
 	m.noteMissing(content, now) // also while others write: keys come back meanwhile
-	m.noteWaiting(content, now)
 	m.electors.Consider(content.Routing, content.Nodes)
 	accused := m.accused(content)
 	content.Nodes = afterFarewells(without(content.Nodes, accused), m.electors.Farewells())
@@ -417,22 +414,6 @@ func (m *Membership) noteMissing(content RegistryContent, now time.Time) {
 	for _, member := range content.Routing.Members {
 		if _, noted := m.missing[member.ID]; !hasKey[member.ID] && !noted {
 			m.missing[member.ID] = now
-		}
-	}
-}
-
-// noteWaiting keeps since when each node that is ready has been no member of the view.
-func (m *Membership) noteWaiting(content RegistryContent, now time.Time) {
-	before := m.waiting
-	m.waiting = make(map[Life]time.Time)
-	for _, n := range content.Nodes {
-		if !isCandidate(content.Routing, n) {
-			continue
-		}
-		l := n.Member().life()
-		m.waiting[l] = now
-		if since, noted := before[l]; noted {
-			m.waiting[l] = since
 		}
 	}
 }
