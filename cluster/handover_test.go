@@ -85,11 +85,9 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 		healed := time.Now()
 		pass(5 * time.Second)
 		for _, o := range c.alive["a"].owners.knownMembers.all() {
-			o.memberStatus.mu.Lock()
-			if o.heard.Before(healed) {
-				t.Errorf("%s was heard %v before it could be heard again", o.member.ID, healed.Sub(o.heard))
+			if _, heard := o.last(); heard.Before(healed) {
+				t.Errorf("%s was heard %v before it could be heard again", o.member.ID, healed.Sub(heard))
 			}
-			o.memberStatus.mu.Unlock()
 		}
 	})
 }

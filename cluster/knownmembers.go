@@ -87,8 +87,8 @@ func (m *knownMembers) saidLost() (ids map[string]bool) {
 			continue
 		}
 		if c != nil && m.heeds(c) {
-			if lost, lately := c.lostLately(); lately {
-				for _, id := range lost {
+			if said := c.lately(); said != nil {
+				for _, id := range said.GetLost() {
 					ids[id] = true
 				}
 				continue
@@ -105,7 +105,7 @@ func (m *knownMembers) saidLost() (ids map[string]bool) {
 // hasJustLost reports whether a member that counts has lost the one of that id for less than lastResortAfter, by what it has said. It is asked again then.
 func (m *knownMembers) hasJustLost(id string) (is bool) {
 	for _, c := range m.all() {
-		if c.justLostLately(id) && m.heeds(c) {
+		if slices.Contains(c.lately().GetJustLost(), id) && m.heeds(c) {
 			is = true
 			c.askAgain()
 		}
@@ -115,7 +115,7 @@ func (m *knownMembers) hasJustLost(id string) (is bool) {
 
 // isReplaced reports whether a member that counts has said that it reaches another life of the one of that id.
 func (m *knownMembers) isReplaced(id string) bool {
-	return slices.ContainsFunc(m.all(), func(c *otherMember) bool { return c.reachesOtherLifeLately(id) && m.heeds(c) })
+	return slices.ContainsFunc(m.all(), func(c *otherMember) bool { return slices.Contains(c.lately().GetReplaced(), id) && m.heeds(c) })
 }
 
 // Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
@@ -188,7 +188,7 @@ func (m *knownMembers) awaitsWord(id string, lost time.Time) bool {
 		return false
 	}
 	for _, c := range m.all() {
-		if c.member.ID != id && m.router.Reaches(c.member.ID) && !c.heardSince(lost) {
+		if _, heard := c.last(); c.member.ID != id && m.router.Reaches(c.member.ID) && heard.Before(lost) {
 			return true
 		}
 	}

@@ -11,13 +11,11 @@ func (q *inquiries) LoadOf(id string) Load {
 	if id == q.self {
 		return q.load()
 	}
-	c := q.member(id)
-	if c == nil {
-		return Load{}
+	if c := q.member(id); c != nil {
+		said, heard := c.last()
+		return loadOf(said.GetLoad(), heard)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.load
+	return Load{}
 }
 
 // HandoverStatusOf returns how far handover is on a member, as it has said last.
@@ -29,9 +27,11 @@ func (q *inquiries) HandoverStatusOf(id string) HandoverStatus {
 	if c == nil {
 		return HandoverStatus{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.handover
+	said, _ := c.last()
+	if said == nil {
+		return HandoverStatus{}
+	}
+	return HandoverStatus{Active: int(said.GetActive()), Wanted: int(said.GetWanted()), Leaving: int(said.GetLeaving()), State: stateOf(said.GetState())}
 }
 
 // Clocks returns the differences to all members whose clocks were compared with this node's lately, sorted by id.
