@@ -104,10 +104,7 @@ func (a *admission) Consider(v *View, nodes []Node) {
 			continue
 		}
 		a.candidates[l] = &candidate{node: n, since: now}
-		select {
-		case a.kick <- struct{}{}:
-		default:
-		}
+		fill(a.kick)
 	}
 	maps.DeleteFunc(a.reports, func(id string, _ report) bool { return !v.IsMember(id) })
 }

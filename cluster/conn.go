@@ -255,9 +255,10 @@ func (c *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp, span *tr
 	c.queuedBytes += len(c.queue[last]) - size
 }
 
-func (c *conn) kick() {
+// fill fills a channel that has room for one, unless it is full.
+func fill(c chan<- struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -372,12 +373,8 @@ func (c *conn) hears() {
 	c.mu.Lock()
 	broken := c.conn == nil
 	c.mu.Unlock()
-	if !broken {
-		return
-	}
-	select {
-	case c.called <- struct{}{}:
-	default:
+	if broken {
+		fill(c.called)
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *conn) tick() (alive bool) {
 	c.mu.Unlock()
 	c.notice()
 	if ping { // left to send: the goroutine of the timer must not wait for the peer to read
-		c.kick()
+		fill(c.wake)
 	}
 	return alive
 }
@@ -102,7 +102,7 @@ func (c *conn) takeFrame(most int) ([]byte, net.Conn) {
 	}
 	frame := c.queue[0]
 	if len(frame) > lengthSize+most {
-		c.kick()
+		fill(c.wake)
 		return nil, nil
 	}
 	c.queue[0] = nil

@@ -88,10 +88,7 @@ func (m *Membership) Update(content RegistryContent) {
 	m.mu.Lock()
 	m.latest = content
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	fill(m.changed)
 }
 
 // Latest returns what Update was given last.

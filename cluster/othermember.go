@@ -79,12 +79,7 @@ func connect(dialer func(ctx context.Context, address string) (net.Conn, error),
 }
 
 // beatSoon has it sent a heartbeat at once.
-func (c *otherMember) beatSoon() {
-	select {
-	case c.due <- struct{}{}:
-	default: // it is due already
-	}
-}
+func (c *otherMember) beatSoon() { fill(c.due) }
 
 // askAgain has it sent a heartbeat, if none was for wordWithin: it may say something else by now.
 func (c *otherMember) askAgain() {

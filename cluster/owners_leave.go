@@ -96,10 +96,7 @@ func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) (ended bool) {
 			o.keepFarewells()
 			o.knownMembers.beatSoon()
 			o.node.LookSoon()
-			select {
-			case o.farewellHeard <- struct{}{}:
-			default: // it is known already that some have
-			}
+			fill(o.farewellHeard)
 		}
 	}
 	return ended

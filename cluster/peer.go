@@ -72,10 +72,7 @@ func (r *Router) start(p *peer) {
 		}
 		if !answers {
 			p.lost.Store(int64(time.Since(r.hot.started)))
-			select {
-			case r.losses <- struct{}{}:
-			default: // it is full already
-			}
+			fill(r.losses)
 		}
 		if ctx.Err() == nil {
 			r.tell(p.member, answers)
