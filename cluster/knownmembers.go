@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/view"
 )
 
@@ -32,47 +33,28 @@ func (m *knownMembers) beatSoon() {
 	}
 }
 
-// reached returns the ids of the members that this node reaches: those lives that its view names.
-func (m *knownMembers) reached() (ids []string) {
-	members, reaches := m.router.Members()
-	for i, member := range members {
-		if c := m.of(member.life()); c != nil && reaches[i] && c.isItself() {
-			ids = append(ids, member.ID)
-		}
-	}
-	return ids
-}
-
-// replaced returns the ids of the members of which this node reaches another life than its view names.
-func (m *knownMembers) replaced() (ids []string) {
-	members, reaches := m.router.Members()
-	for i, member := range members {
-		if c := m.of(member.life()); c != nil && reaches[i] && !c.isItself() {
-			ids = append(ids, member.ID)
-		}
-	}
-	return ids
-}
-
-// lost returns the ids of the members that have not answered this node for a while, although they did before, and of those that have not for less than that. After a
-// halt, what it has lost only just before, or since, is among these: they may have answered meanwhile. ranUntil is when it ceased to run, the zero value if it was not halted.
-func (m *knownMembers) lost(ranUntil time.Time) (lost, justLost []string) {
+// account has an answer to a heartbeat say of which members this node reaches the life that its view names, or another one, and which ones have not answered it for
+// a while, although they did before, or for less than that. After a halt, what it has lost only just before, or since, is among the last: they may have answered
+// meanwhile. ranUntil is when it ceased to run, the zero value if it was not halted.
+func (m *knownMembers) account(answer *peerv1.HeartbeatResponse, ranUntil time.Time) {
 	members, reaches := m.router.Members()
 	for i, member := range members {
 		since, ever := m.router.lostFor(member.ID)
-		if reaches[i] || !ever {
-			continue
-		}
 		if !ranUntil.IsZero() {
 			since -= time.Since(ranUntil)
 		}
-		if since < lastResortAfter {
-			justLost = append(justLost, member.ID)
-		} else {
-			lost = append(lost, member.ID)
+		switch c := m.of(member.life()); {
+		case reaches[i] && c != nil && c.isItself():
+			answer.Reaches = append(answer.Reaches, member.ID)
+		case reaches[i] && c != nil:
+			answer.Replaced = append(answer.Replaced, member.ID)
+		case reaches[i] || !ever:
+		case since < lastResortAfter:
+			answer.JustLost = append(answer.JustLost, member.ID)
+		default:
+			answer.Lost = append(answer.Lost, member.ID)
 		}
 	}
-	return lost, justLost
 }
 
 // saidLost returns the ids of the members that others have lost, once each of those that are not lost has said which ones it has. What a later life says does not

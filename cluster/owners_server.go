@@ -80,13 +80,14 @@ func (s ownersServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatReques
 	o.hear(view.Life{ID: req.GetCaller().GetId(), Incarnation: req.GetCaller().GetIncarnation()}, req.GetReports(), req.GetFindings(), req.GetFarewells())
 	o.Router.hears(req.GetCaller().GetId())
 	handover := o.HandoverStatus()
-	lost, justLost := o.knownMembers.lost(o.node.RanUntil())
-	return &peerv1.HeartbeatResponse{
-		Reaches: o.knownMembers.reached(), Replaced: o.knownMembers.replaced(), Lost: lost, JustLost: justLost, Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
+	answer := &peerv1.HeartbeatResponse{
+		Reports: o.Reports().Append(nil), Findings: o.admission.say(), Clock: o.Shard.Now(),
 		View: o.number(), Incarnation: o.life().Incarnation,
 		Active: uint32(handover.Active), Wanted: uint32(handover.Wanted), Leaving: uint32(handover.Leaving),
 		State: string(handover.State), Load: o.Load().wire(time.Now()), Farewells: wireFarewells(o.Farewells()),
-	}, nil
+	}
+	o.knownMembers.account(answer, o.node.RanUntil())
+	return answer, nil
 }
 
 // GetView implements peerv1.PeerServer.
