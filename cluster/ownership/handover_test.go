@@ -109,7 +109,8 @@ func (w *nodeWorld) leaveWithin(x *worldNodeRun, patience time.Duration) (owed i
 	w.setWish(x.Self, view.Leaving)
 	for range patience / look {
 		w.wait(look)
-		if owed = x.Owed(); owed == 0 {
+		c := x.Count()
+		if owed = c.Deciding + c.Waiting + c.Owed; owed == 0 {
 			break
 		}
 	}

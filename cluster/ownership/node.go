@@ -246,13 +246,3 @@ func (n *Node) Report() view.Report {
 	}
 	return n.report
 }
-
-// Owed returns in how many partitions this node has something that others are yet to get: it owns them, a final state is due, or deltas.
-func (n *Node) Owed() (partitions int) {
-	for x := range n.parts.each {
-		if x.replica.State >= replica.Waiting || x.out.final.Term > 0 || x.replica.Deltas.Count() > 0 || n.Shard.HasGrants(x.p) {
-			partitions++
-		}
-	}
-	return partitions
-}

@@ -185,12 +185,6 @@ func (l *Lease) Until() (until time.Time, forever bool) {
 	return until, false
 }
 
-// Valid reports whether the node may decide now what its newest view gives it.
-func (l *Lease) Valid(now time.Time) bool {
-	until, forever := l.Until()
-	return forever || now.Before(until)
-}
-
 // Due reports whether nothing but the standbys' replies is outstanding.
 func (l *Lease) Due() bool {
 	return l.Role == IsMember && !l.isAlone() && l.Suspended && l.Looked.Before(l.witnessed())

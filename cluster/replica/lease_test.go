@@ -109,3 +109,9 @@ func TestEnding(t *testing.T) {
 		t.Error("it has ended although it may have witnesses again")
 	}
 }
+
+// Valid reports whether the node may decide now what its newest view gives it.
+func (l *Lease) Valid(now time.Time) bool {
+	until, forever := l.Until()
+	return forever || now.Before(until)
+}
