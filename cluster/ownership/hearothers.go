@@ -100,7 +100,7 @@ func (x *partition) wereAsked() {
 // mustHear reports whether this node is the owner, and asks the members before it decides from its copy. x.mu is held.
 func (x *partition) mustHear() bool {
 	r := &x.replica
-	return r.State == replica.Waiting && r.IsGrantable() && x.deltas.heard != r.Claim.Term
+	return r.State == replica.Waiting && x.deltas.heard != r.Claim.Term
 }
 
 // hearing is what one standby has granted.
