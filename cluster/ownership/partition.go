@@ -205,7 +205,7 @@ func (x *partition) act(a *replica.Action, added []Batch) {
 	case replica.Discard:
 		x.node.Shard.Clear(x.p)
 		x.in.feed = intake{}
-	case replica.Install, replica.ReportSettled: // the records are laid down, and reports say what is settled
+	case replica.Install: // the records are laid down
 	}
 }
 

@@ -274,7 +274,7 @@ func (r Replica) settle(actions []Action, valid bool) (Replica, []Action) {
 		r, actions = r.trim(actions, r.Acknowledged)
 	}
 	r.State, r.Heard = Deciding, nil
-	return r, append(actions, Action{Kind: ReportSettled, Term: r.Claim.Term})
+	return r, actions
 }
 
 // add adds deltas of a grantor that are not in the copy yet.

@@ -466,6 +466,6 @@ func (s *search) perform(y *world, i int, a *Action, m *worldMessage) {
 		y.send(worldMessage{kind: Answered, src: n.life, dst: codeOf(a.To), number: uint8(a.Number)})
 	case Discard:
 		n.content = 0
-	case TrimDeltas, ReportSettled: // the replica says it all
+	case TrimDeltas: // the replica says it all
 	}
 }
