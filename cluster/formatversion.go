@@ -12,20 +12,6 @@ const (
 	connMinorVersion = 1
 )
 
-// VersionError says that this node does not read a version. It is for what is stored.
-type VersionError struct {
-	Subject    string // such as "view 7"
-	Got, Reads uint64 // the versions; 0 is one that is not given
-}
-
-// Error says what to do.
-func (e *VersionError) Error() string {
-	if e.Got > e.Reads {
-		return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: a newer version of weir has written it, install that one on this node", e.Subject, e.Got, e.Reads)
-	}
-	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: an older version of weir has written it, start this node with that one", e.Subject, e.Got, e.Reads)
-}
-
 // connVersionError says that another node speaks another version of the protocol between nodes.
 type connVersionError struct {
 	version uint64
@@ -33,8 +19,9 @@ type connVersionError struct {
 
 // Error says what to do.
 func (e connVersionError) Error() string {
+	on := "that"
 	if e.version > connVersion {
-		return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", e.version, connVersion)
+		on = "this"
 	}
-	return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", e.version, connVersion)
+	return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on %s node", e.version, connVersion, on)
 }

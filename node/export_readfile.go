@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/cluster/snapshot"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -135,7 +136,7 @@ func parseExportLine(line []byte) (sum uint64, err error) {
 	case !isMark || err != nil:
 		return 0, errNoExport
 	case version != exportVersion:
-		return 0, &cluster.VersionError{Subject: "it", Got: version, Reads: exportVersion}
+		return 0, &view.VersionError{Subject: "it", Got: version, Reads: exportVersion}
 	}
 	if sum, err = strconv.ParseUint(hex, 16, 64); err != nil {
 		return 0, fmt.Errorf("it is damaged: its first line has no checksum, but %q; export again", hex)

@@ -15,7 +15,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
-	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/view"
 )
 
@@ -299,7 +298,7 @@ func otherState(head []byte) error {
 	if _, err := fmt.Sscanf(string(head), stateMark+"%d ", &version); err != nil {
 		return fmt.Errorf("it does not begin with %q, so weir has not written it", stateMark)
 	}
-	return &cluster.VersionError{Subject: "it", Got: version, Reads: stateVersion}
+	return &view.VersionError{Subject: "it", Got: version, Reads: stateVersion}
 }
 
 // parseState reads the content of the file.

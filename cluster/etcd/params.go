@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -114,7 +115,7 @@ func complete(p cluster.Params) cluster.Params {
 // checkParams refuses what this software cannot run with.
 func checkParams(p cluster.Params) error {
 	if p.Format != cluster.Format {
-		return fmt.Errorf("format: %w", &cluster.VersionError{Subject: "the cluster", Got: uint64(max(0, p.Format)), Reads: cluster.Format})
+		return fmt.Errorf("format: %w", &view.VersionError{Subject: "the cluster", Got: uint64(max(0, p.Format)), Reads: cluster.Format})
 	}
 	if err := p.Ring.Validate(); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 // formatVersion is the version of the format in which views are stored. Version 1 is that of views that name ideal owners.
 const formatVersion = 2
 
-// VersionError says that a node does not read the version of a stored view.
+// VersionError says that this node does not read the version of something that is stored.
 type VersionError struct {
-	Number     uint64 // of the view
+	Subject    string // such as "view 7"
 	Got, Reads uint64 // the versions; Got is 0 if none is given
 }
 
@@ -27,8 +27,8 @@ func (e *VersionError) Error() string {
 	if e.Got > e.Reads {
 		what, do = "a newer", "install that one on this node"
 	}
-	return fmt.Sprintf("view %d is of version %d of its format, and this node reads version %d: %s version of weir has written it, %s",
-		e.Number, e.Got, e.Reads, what, do)
+	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: %s version of weir has written it, %s",
+		e.Subject, e.Got, e.Reads, what, do)
 }
 
 // header is what all versions have.
@@ -91,7 +91,7 @@ func Unmarshal(b []byte) (*View, error) {
 		return nil, fmt.Errorf("view: %w", err)
 	}
 	if h.Version != formatVersion {
-		return nil, &VersionError{h.Number, h.Version, formatVersion} // a checksum of what is not read says nothing
+		return nil, &VersionError{fmt.Sprintf("view %d", h.Number), h.Version, formatVersion} // a checksum of what is not read says nothing
 	}
 	v, err := unmarshal(b)
 	if err != nil {
