@@ -205,15 +205,15 @@ func TestRestoreRefuses(t *testing.T) {
 		k := c.launch("a", 1).owners
 		for name, err := range map[string]error{
 			"no term":      k.SnapshotCopies().Restore(0, SnapshotVersion{}, nil, nil),
-			"partition 64": k.SnapshotCopies().Restore(64, SnapshotVersion{1, 1}, nil, nil),
-			"records":      k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, []byte{99}, nil),
-			"grants":       k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, nil, []byte{5, 1}),
+			"partition 64": k.SnapshotCopies().Restore(64, SnapshotVersion{Term: 1, Sequence: 1}, nil, nil),
+			"records":      k.SnapshotCopies().Restore(0, SnapshotVersion{Term: 1, Sequence: 1}, []byte{99}, nil),
+			"grants":       k.SnapshotCopies().Restore(0, SnapshotVersion{Term: 1, Sequence: 1}, nil, []byte{5, 1}),
 		} {
 			if err == nil {
 				t.Errorf("%s: no error", name)
 			}
 		}
-		if err := k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, nil, nil); err != nil {
+		if err := k.SnapshotCopies().Restore(0, SnapshotVersion{Term: 1, Sequence: 1}, nil, nil); err != nil {
 			t.Error(err)
 		}
 		if _, _, _, ok := k.SnapshotCopies().Save(0, 0, nil); !ok {

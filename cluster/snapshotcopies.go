@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -13,15 +12,7 @@ import (
 )
 
 // SnapshotVersion orders the snapshots of one partition. The zero SnapshotVersion is that of none.
-type SnapshotVersion struct {
-	Term     uint64 // that of the counters
-	Sequence uint64 // of the last change in them
-}
-
-// Compare returns whether s is older than t, -1, or newer, 1.
-func (s SnapshotVersion) Compare(t SnapshotVersion) int {
-	return cmp.Or(cmp.Compare(s.Term, t.Term), cmp.Compare(s.Sequence, t.Sequence))
-}
+type SnapshotVersion = replica.Version
 
 // SnapshotCopies are a node's copies, as snapshots on disk have them.
 type SnapshotCopies struct {
@@ -32,8 +23,7 @@ type SnapshotCopies struct {
 
 // Save returns what this node has of p for a snapshot: its version, the counters that outlive a time, appended to buf, and how many they are. ok says whether it has a copy.
 func (c SnapshotCopies) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
-	v, records, counters, ok := c.node.Save(p, outlive, buf)
-	return SnapshotVersion{Term: v.Term, Sequence: v.Sequence}, records, counters, ok
+	return c.node.Save(p, outlive, buf)
 }
 
 // Restore lays what a snapshot has of p down as a copy, with the grants that Undelivered has returned. It must be called before Owners.Adopt and Owners.Run, once for each partition.
@@ -51,7 +41,7 @@ func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []
 		return fmt.Errorf("grants of partition %d: %w", p, err)
 	}
 	c.shard.Reserve(p, len(records))
-	return c.node.Restore(p, replica.Version{Term: s.Term, Sequence: s.Sequence}, records, grants)
+	return c.node.Restore(p, s, records, grants)
 }
 
 // Expect says which lives were members when the snapshot was written that Restore lays down: they may have newer counters, and are waited for.

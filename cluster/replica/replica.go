@@ -6,6 +6,7 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weirlimit/weir/cluster/view"
@@ -29,10 +30,13 @@ type Version struct {
 	Sequence uint64 // of the last change
 }
 
-// After reports whether a copy of version v is later than one of version w.
-func (v Version) After(w Version) bool {
-	return v.Term > w.Term || v.Term == w.Term && v.Sequence > w.Sequence
+// Compare returns whether a copy of version v is earlier than one of version w, -1, or later, 1.
+func (v Version) Compare(w Version) int {
+	return cmp.Or(cmp.Compare(v.Term, w.Term), cmp.Compare(v.Sequence, w.Sequence))
 }
+
+// After reports whether a copy of version v is later than one of version w.
+func (v Version) After(w Version) bool { return v.Compare(w) > 0 }
 
 // Claim is what a view says about one partition.
 type Claim struct {
