@@ -2,9 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,12 +9,8 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// Bounds of ListEvents.
-const (
-	eventsTimeout = 500 * time.Millisecond // of the calls to all members, which are made at the same time
-	eventsMessage = 1 << 20                // of one answer
-	maxEvents     = 200                    // in one answer
-)
+// maxEvents is how many events an answer has at most.
+const maxEvents = 200
 
 // Event is one thing that has happened, in words for people. The cluster passes it on, and knows nothing of what it says.
 type Event struct {
@@ -27,32 +20,23 @@ type Event struct {
 	Node                  string // the node that was asked, or has seen it
 }
 
-// OtherEvents asks all other members for their events, and returns after eventsTimeout at the latest. Silent are the ids of those that
+// OtherEvents asks all other members for their events, and returns after askAllTimeout at the latest. Silent are the ids of those that
 // have not answered, sorted.
 func (q *inquiries) OtherEvents(ctx context.Context) (events []Event, silent []string) {
-	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
-	defer cancel()
-	var mu sync.Mutex // guards events and silent
-	var asked sync.WaitGroup
-	for _, c := range q.members() {
-		asked.Go(func() {
-			resp, err := c.client.ListEvents(ctx, &peerv1.ListEventsRequest{Caller: q.caller(c)}, grpc.MaxCallRecvMsgSize(eventsMessage))
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				silent = append(silent, c.member.ID)
-				return
-			}
-			for _, e := range resp.GetEvents()[:min(len(resp.GetEvents()), maxEvents)] {
-				events = append(events, Event{
-					At: time.Unix(0, e.GetTime()), Kind: e.GetKind(), Target: e.GetTarget(), Caller: e.GetCaller(), Outcome: e.GetOutcome(), Tone: e.GetTone(),
-					Reason: e.GetReason(), Node: e.GetNode(),
-				})
-			}
-		})
+	list := func(ctx context.Context, c *otherMember) (*peerv1.ListEventsResponse, error) {
+		return c.client.ListEvents(ctx, &peerv1.ListEventsRequest{Caller: q.caller(c)}, grpc.MaxCallRecvMsgSize(askAllMessage))
 	}
-	asked.Wait()
-	slices.SortFunc(silent, strings.Compare)
+	unanswered := askAll(ctx, q, list, func(_ string, resp *peerv1.ListEventsResponse) {
+		for _, e := range resp.GetEvents()[:min(len(resp.GetEvents()), maxEvents)] {
+			events = append(events, Event{
+				At: time.Unix(0, e.GetTime()), Kind: e.GetKind(), Target: e.GetTarget(), Caller: e.GetCaller(), Outcome: e.GetOutcome(), Tone: e.GetTone(),
+				Reason: e.GetReason(), Node: e.GetNode(),
+			})
+		}
+	})
+	for _, m := range unanswered {
+		silent = append(silent, m.ID)
+	}
 	return events, silent
 }
 

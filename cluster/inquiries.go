@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -55,6 +57,36 @@ func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
 	return nil
 }
 
+// Bounds of a call to all members.
+const (
+	askAllTimeout = 500 * time.Millisecond // of the calls, which are made at the same time
+	askAllMessage = 1 << 20                // bytes of one answer
+)
+
+// askAll asks all other members at the same time, and returns after askAllTimeout at the latest. It hands note each answer, one after the other, and returns the
+// members that have not answered, sorted by id.
+func askAll[A any](ctx context.Context, q *inquiries, ask func(context.Context, *otherMember) (A, error), note func(id string, answer A)) (unanswered []UnansweredMember) {
+	ctx, cancel := context.WithTimeout(ctx, askAllTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards unanswered, and what note keeps
+	var asked sync.WaitGroup
+	for _, c := range q.members() {
+		asked.Go(func() {
+			answer, err := ask(ctx, c)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				unanswered = append(unanswered, UnansweredMember{c.member.ID, reasonOf(err)})
+				return
+			}
+			note(c.member.ID, answer)
+		})
+	}
+	asked.Wait()
+	slices.SortFunc(unanswered, func(a, b UnansweredMember) int { return strings.Compare(a.ID, b.ID) })
+	return unanswered
+}
+
 // UnansweredMember is a member that has not answered.
 type UnansweredMember struct {
 	ID string
@@ -66,7 +98,7 @@ type UnansweredMember struct {
 func reasonOf(err error) string {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		return "does not answer within " + topTimeout.String()
+		return "does not answer within " + askAllTimeout.String()
 	case codes.Unimplemented:
 		return "runs a version that keeps no lists of keys"
 	}

@@ -3,9 +3,6 @@ package cluster
 import (
 	"context"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -15,12 +12,8 @@ import (
 	"github.com/weirlimit/weir/internal/topkeys"
 )
 
-// Bounds of ListTopKeys.
-const (
-	topTimeout = 500 * time.Millisecond // of the calls to all members, which are made at the same time
-	topMessage = 1 << 20                // of one answer; a list has at most 1024 keys of 128 bytes
-	topRules   = 1024                   // whose bound an answer has
-)
+// topRules is how many rules an answer to ListTopKeys has bounds of, at most. A list has at most 1024 keys of 128 bytes.
+const topRules = 1024
 
 // TopLists are the lists of a cluster's nodes.
 type TopLists struct {
@@ -31,28 +24,14 @@ type TopLists struct {
 	Unanswered []UnansweredMember
 }
 
-// TopLists asks all members for their list, and returns after topTimeout at the latest. It needs OwnershipConfig.Top.
+// TopLists asks all members for their list, and returns after askAllTimeout at the latest. It needs OwnershipConfig.Top.
 func (q *inquiries) TopLists(ctx context.Context, of topkeys.Query) *TopLists {
 	all := &TopLists{Lists: []*topkeys.List{q.top.List(of)}, Nodes: []string{q.self}}
-	ctx, cancel := context.WithTimeout(ctx, topTimeout)
-	defer cancel()
-	var mu sync.Mutex // guards all
-	var asked sync.WaitGroup
-	for _, c := range q.members() {
-		asked.Go(func() {
-			l, err := q.listOf(ctx, c, of)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				all.Unanswered = append(all.Unanswered, UnansweredMember{c.member.ID, reasonOf(err)})
-				return
-			}
-			all.Lists, all.Nodes = append(all.Lists, l), append(all.Nodes, c.member.ID)
-		})
-	}
-	asked.Wait()
+	list := func(ctx context.Context, c *otherMember) (*topkeys.List, error) { return q.listOf(ctx, c, of) }
+	all.Unanswered = askAll(ctx, q, list, func(id string, l *topkeys.List) {
+		all.Lists, all.Nodes = append(all.Lists, l), append(all.Nodes, id)
+	})
 	slices.Sort(all.Nodes)
-	slices.SortFunc(all.Unanswered, func(a, b UnansweredMember) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -60,7 +39,7 @@ func (q *inquiries) TopLists(ctx context.Context, of topkeys.Query) *TopLists {
 func (q *inquiries) listOf(ctx context.Context, c *otherMember, of topkeys.Query) (*topkeys.List, error) {
 	resp, err := c.client.ListTopKeys(ctx, &peerv1.ListTopKeysRequest{
 		Caller: q.caller(c), Order: uint32(of.Order), Window: uint32(of.Window), Domain: of.Domain, Rule: of.Rule,
-	}, grpc.MaxCallRecvMsgSize(topMessage))
+	}, grpc.MaxCallRecvMsgSize(askAllMessage))
 	if err != nil {
 		return nil, err
 	}
