@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/view"
@@ -35,7 +34,7 @@ type Owners struct {
 	farewellHeard chan struct{}                 // full when a life has said farewell; has room for one
 	standIns      atomic.Pointer[[]view.Life]   // by partition; replaced by findStandIns
 	standbys      []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
-	cohort        *errgroup.Group               // the goroutines of Run
+	running       sync.WaitGroup                // the goroutines of Run
 
 	planning sync.Mutex
 	planned  view.CachedPlan // guarded by planning
@@ -106,7 +105,7 @@ type OwnersConfig struct {
 func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o := &Owners{
 		OwnersConfig: c, params: params,
-		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group), farewellHeard: make(chan struct{}, 1),
+		standbys: make([]atomic.Pointer[otherMember], params.Partitions), farewellHeard: make(chan struct{}, 1),
 	}
 	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
@@ -219,8 +218,8 @@ func (o *Owners) Run(ctx context.Context) {
 	for _, c := range *o.knownMembers.byLife.Load() {
 		o.attend(c)
 	}
-	o.cohort.Go(func() error { o.admission.run(ctx); return nil })
-	o.cohort.Go(func() error { o.knownMembers.askAboutLost(ctx); return nil })
+	o.running.Go(func() { o.admission.run(ctx) })
+	o.running.Go(func() { o.knownMembers.askAboutLost(ctx) })
 	o.mu.Unlock()
 	o.node.Run(ctx)
 	o.mu.Lock()
@@ -228,7 +227,7 @@ func (o *Owners) Run(ctx context.Context) {
 		c.leave()
 	}
 	o.mu.Unlock()
-	_ = o.cohort.Wait() // they return nothing
+	o.running.Wait()
 }
 
 // attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. It looks which members are lost. The node calls it each time
@@ -246,7 +245,7 @@ func (o *Owners) attest() {
 	o.mu.Unlock()
 	if isNew {
 		o.node.Granted()
-		o.cohort.Go(func() error { o.read(ctx, granted); return nil })
+		o.running.Go(func() { o.read(ctx, granted) })
 	}
 	if isRenewed {
 		o.node.Renewed(renewed)

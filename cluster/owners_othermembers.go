@@ -57,7 +57,7 @@ func (o *Owners) attend(c *otherMember) {
 	}
 	ctx, stop := context.WithCancel(o.ctx)
 	c.stop = stop
-	o.cohort.Go(func() error { o.beat(ctx, c); return nil })
+	o.running.Go(func() { o.beat(ctx, c) })
 }
 
 // caller says who calls c.
