@@ -145,9 +145,6 @@ func (q *inquiries) StreamDecisions(req *peerv1.StreamDecisionsRequest, stream g
 	default:
 		return status.Errorf(codes.ResourceExhausted, "sends its decision log to %d nodes already", decisionStreams)
 	}
-	if q.log == nil {
-		return status.Error(codes.FailedPrecondition, "keeps no decision log")
-	}
 	log, err := q.log(time.Unix(0, req.GetSince()))
 	if err != nil {
 		return err

@@ -46,9 +46,6 @@ func (q *inquiries) ListEvents(ctx context.Context, req *peerv1.ListEventsReques
 		return nil, err
 	}
 	resp := &peerv1.ListEventsResponse{}
-	if q.events == nil {
-		return resp, nil
-	}
 	events := q.events(ctx)
 	for _, e := range events[:min(len(events), maxEvents)] {
 		resp.Events = append(resp.Events, &peerv1.Event{

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/cluster/view"
@@ -250,6 +253,10 @@ func (c *ownershipCluster) decide(n *ownershipNode, log *slog.Logger) {
 				return time.Time{}
 			}
 			return n.started
+		},
+		State: func() State { return Ready }, Load: func() Load { return Load{} }, Events: func(context.Context) []Event { return nil },
+		Decisions: func(time.Time) (io.ReadCloser, error) {
+			return nil, status.Error(codes.FailedPrecondition, "keeps no decision log")
 		},
 		Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
 	}, ownershipRing)

@@ -75,9 +75,9 @@ type OwnersConfig struct {
 	DenialLeases *GivenDenialLeases
 	// Keep is told of every view that is adopted. It must not block.
 	Keep func(*view.View)
-	// State returns what this node is doing; nil for Ready. It is called with no lock held.
+	// State returns what this node is doing. It is called with no lock held.
 	State func() State
-	// Load returns what heartbeats report of this node; nil for nothing. It is called with no lock held, and must return at once.
+	// Load returns what heartbeats report of this node. It is called with no lock held, and must return at once.
 	Load func() Load
 	// Renewed returns when the last renewal of the node's etcd lease was sent that succeeded. It
 	// is called with no lock held.
@@ -91,10 +91,10 @@ type OwnersConfig struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Top has the keys that clients have asked this node for most; nil if it keeps no lists.
 	Top *topkeys.Recorder
-	// Events returns what has happened at this node, the newest first; nil for nothing. It is called with no lock held.
+	// Events returns what has happened at this node, the newest first. It is called with no lock held.
 	Events func(ctx context.Context) []Event
 	// Decisions returns the lines of this node's decision log since an instant. The error has a status code and says what the log
-	// lacks. Nil is no log. It is called with no lock held.
+	// lacks. It is called with no lock held.
 	Decisions func(since time.Time) (io.ReadCloser, error)
 
 	Logger  *slog.Logger
@@ -111,12 +111,6 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
 	o.knownMembers.farewells.Store(new([]view.Life))
 	o.standIns.Store(new([]view.Life))
-	if o.State == nil {
-		o.State = func() State { return Ready }
-	}
-	if o.Load == nil {
-		o.Load = func() Load { return Load{} }
-	}
 	o.inquiries = inquiries{
 		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.knownMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
