@@ -14,8 +14,8 @@ type ownershipMetrics struct {
 	feedDuration                                       prometheus.Histogram
 }
 
-func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetrics {
-	r.MustRegister(ownershipCollector{k})
+func newOwnershipMetrics(r prometheus.Registerer, o *Owners) ownershipMetrics {
+	r.MustRegister(ownershipCollector{o})
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -65,14 +65,7 @@ var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
 // ownershipCollector reads how far handover is when it is asked for.
-type ownershipCollector struct{ ownership statusSource }
-
-// statusSource says how a node's partitions and copies are: Owners.
-type statusSource interface {
-	HandoverStatus() HandoverStatus
-	Clocks() []ClockDifference
-	lags(now time.Time) map[string]time.Duration
-}
+type ownershipCollector struct{ owners *Owners }
 
 // Describe implements prometheus.Collector.
 func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -84,16 +77,16 @@ func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.ownership.HandoverStatus()
+	s := c.owners.HandoverStatus()
 	for state, n := range map[string]int{"active": s.Active, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(decisionLeaseDesc, prometheus.GaugeValue, s.left(time.Now()))
-	for id, lag := range c.ownership.lags(time.Now()) {
+	for id, lag := range c.owners.lags(time.Now()) {
 		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, lag.Seconds(), id)
 	}
 	furthest := time.Duration(0)
-	for _, d := range c.ownership.Clocks() {
+	for _, d := range c.owners.Clocks() {
 		furthest = max(furthest, d.Ahead.Abs())
 	}
 	ch <- prometheus.MustNewConstMetric(clockDesc, prometheus.GaugeValue, furthest.Seconds())

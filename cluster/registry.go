@@ -69,13 +69,9 @@ type RegistryContent struct {
 	Tokens []byte
 }
 
-// Registry is the store in which nodes register and agree on views. Package
+// Registry is the store in which nodes agree on views, as Membership needs it. Package
 // cluster/etcd provides it.
 type Registry interface {
-	// Announce makes node known to the others, now if the store answers and
-	// otherwise as soon as it does again, until the registry stops. Every call
-	// replaces what the last one said. It does not block.
-	Announce(node Node)
 	// SwapView stores v if the stored one is still at revision; 0 means that there must be none. It
 	// returns ErrViewChanged if another node was faster.
 	SwapView(ctx context.Context, v *view.View, revision int64) error
