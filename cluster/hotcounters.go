@@ -64,52 +64,43 @@ type hotCounter struct {
 	borrowed
 }
 
-// source says where the answer to a remote group comes from.
-type source uint8
-
-const (
-	fromOwner source = iota // ask
-	renew                   // ask, for others too
-	known                   // it is answered
-)
-
 func newHotCounters(p *GivenDenialLeases, m *routerMetrics) *hotCounters {
 	return &hotCounters{remember: p.remember, lend: p.lend, started: time.Now(), metrics: m}
 }
 
-// consult answers g, whose counters the peer behind to owns, if what is known suffices. It returns the counter if g is to
+// consult answers g, whose counters the peer behind to owns, and reports so, if what is known suffices. Else it returns the counter if g is to
 // renew what is known of it.
-func (h *hotCounters) consult(g *shard.Group, to *conn, now time.Time) (*hotCounter, source) {
+func (h *hotCounters) consult(g *shard.Group, to *conn, now time.Time) (c *hotCounter, answered bool) {
 	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
-		return nil, fromOwner
+		return nil, false
 	}
 	t, instant := &g.Takes[0], int64(now.Sub(h.started))
 	calls := h.count(t.Key, instant)
 	if calls < hotAsks {
-		return nil, fromOwner
+		return nil, false
 	}
 	s := h.shard(t.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.find(t, to, instant)
+	c = s.find(t, to, instant)
 	if c != nil && c.renewal {
 		c.company = instant + companyFor
 	}
 	switch {
 	case c == nil:
-		return nil, fromOwner
+		return nil, false
 	case g.Lend == 0 && c.spends(t, instant, calls == hotAsks):
 		h.metrics.lentChecks.Inc()
 		g.Allowed = true
-		return nil, known
+		return nil, true
 	case t.Cost == 1 && c.denies(instant):
 		h.metrics.remembered.Inc()
 		t.Decision, t.Source = c.denial, shard.Owner
 		t.Decision.At += instant - c.denialSent
 		g.Allowed = t.Shadow
-		return nil, known
+		return nil, true
 	case c.renewal || g.Lend > 0:
-		return nil, fromOwner
+		return nil, false
 	}
 	c.renewal, c.leased, g.ForNode = true, false, true
 	if h.lend && !t.Strict && instant < c.company {
@@ -117,7 +108,7 @@ func (h *hotCounters) consult(g *shard.Group, to *conn, now time.Time) (*hotCoun
 		g.Unused = c.asking(instant)
 		c.telling = g.Unused.At > 0
 	}
-	return c, renew
+	return c, false
 }
 
 // learn keeps what the peer behind to has answered to g, which was asked at the instant sent: to renew c if that is not

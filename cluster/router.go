@@ -260,8 +260,8 @@ func (r *Router) decideOne(ctx context.Context, t *routingTable, to int, groups 
 // that has it. It returns until when the request has time, and its span, which is nil unless it is traced.
 func (r *Router) forwardOne(ctx context.Context, t *routingTable, to int, g *shard.Group) (due time.Time, hop trace.Span) {
 	l, m, now := t.conn(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
-	c, from := r.hot.consult(g, l, now)
-	if from == known {
+	c, answered := r.hot.consult(g, l, now)
+	if answered {
 		return now, nil
 	}
 	defer r.hot.learn(c, g, l, now)

@@ -336,11 +336,11 @@ func (s *scatter) add(g *shard.Group, now time.Time) {
 		return
 	}
 	var c *hotCounter
-	from := fromOwner
+	answered := false
 	if s.table.peers[to] != nil {
-		c, from = s.router.hot.consult(g, s.table.conn(to, g.Takes[0].Key), now)
+		c, answered = s.router.hot.consult(g, s.table.conn(to, g.Takes[0].Key), now)
 	}
-	if from != known {
+	if !answered {
 		s.assign(to, g, c, nil)
 	}
 }
