@@ -280,7 +280,7 @@ func (x *partition) adopt(v *view.View, plan view.Plan) {
 }
 
 func placeOf(v *view.View, plan view.Plan, p int) (at place) {
-	at.learner = v.Learner(p, plan)
+	at.learner = v.Learner(p, plan[p])
 	part := &v.Partitions[p]
 	wanted := plan[p].Standby
 	if at.owner = part.Owner.ID != plan[p].Owner; at.owner {

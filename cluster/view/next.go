@@ -150,7 +150,7 @@ func (w *draft) replaceOwner(p int, part Partition, place Place) Partition {
 	if w.isUp(part.Standby) {
 		return w.succeed(p, part, part.Standby, Life{})
 	}
-	if l := w.old.learner(p, place); w.isUp(l) && w.reports.complete(w.old, p, l) {
+	if l := w.old.Learner(p, place); w.isUp(l) && w.reports.complete(w.old, p, l) {
 		return w.succeed(p, part, l, Life{})
 	}
 	for _, l := range part.Predecessors {

@@ -31,14 +31,13 @@ func (p CachedPlan) For(params ring.Params, v *View) (CachedPlan, error) {
 	if p.Plan != nil && slices.Equal(p.ids, ids) {
 		return p, nil
 	}
-	plan, err := planOf(params, ids)
+	plan, err := PlanOf(params, v)
 	return CachedPlan{ids, plan}, err
 }
 
 // PlanOf returns the plan for the members of a view that stay. It is a pure function of both. The error is that of ring.Build.
-func PlanOf(params ring.Params, v *View) (Plan, error) { return planOf(params, v.staying()) }
-
-func planOf(params ring.Params, ids []string) (Plan, error) {
+func PlanOf(params ring.Params, v *View) (Plan, error) {
+	ids := v.staying()
 	r, err := ring.Build(params, ids)
 	if err != nil {
 		return nil, err
@@ -54,12 +53,9 @@ func planOf(params ring.Params, ids []string) (Plan, error) {
 	return plan, nil
 }
 
-// Learner returns which node the owner of a partition feeds apart from the standby: the plan's owner first, then the plan's
+// Learner returns which node the owner of a partition, which the plan wants at that place, feeds apart from the standby: the plan's owner first, then the plan's
 // standby. It returns the zero value if both have a role already, or are no members.
-func (v *View) Learner(p int, plan Plan) Life { return v.learner(p, plan[p]) }
-
-// learner is Learner, where the plan has that place for the partition.
-func (v *View) learner(p int, place Place) Life {
+func (v *View) Learner(p int, place Place) Life {
 	part := &v.Partitions[p]
 	for _, id := range []string{place.Owner, place.Standby} {
 		if l, member := v.current(id); member && l != part.Owner && l != part.Standby {

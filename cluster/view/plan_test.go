@@ -21,7 +21,7 @@ func TestLearner(t *testing.T) {
 		{"a", "", Place{"a", ""}, ""},
 	} {
 		v.Partitions[0] = Partition{Owner: lifeOf(tc.owner), Standby: lifeOf(tc.standby)}
-		if got := v.Learner(0, Plan{tc.place}); got.name() != tc.want && (got != Life{} || tc.want != "") {
+		if got := v.Learner(0, tc.place); got.name() != tc.want && (got != Life{} || tc.want != "") {
 			t.Errorf("owner %s, standby %s, plan %v: %s learns, want %q", tc.owner, tc.standby, tc.place, got.name(), tc.want)
 		}
 	}

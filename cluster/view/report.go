@@ -70,7 +70,7 @@ func (r Report) Following(v *View, plan Plan, decides, isComplete func(p int) bo
 		return matters, matters && decides(p)
 	})
 	next.Complete = setOf(len(v.Partitions), func(p int) (matters, in bool) {
-		matters = v.Partitions[p].Standby == r.Life || plan[p].names(r.ID) && v.Learner(p, plan) == r.Life
+		matters = v.Partitions[p].Standby == r.Life || plan[p].names(r.ID) && v.Learner(p, plan[p]) == r.Life
 		return matters, matters && isComplete(p)
 	})
 	if r.Adopted != next.Adopted {

@@ -107,7 +107,7 @@ func (w *world) adopt(some ...Life) {
 		if slices.Contains(some, part.Owner) && w.hasHeard(part) {
 			w.does[part.Owner].settled[p] = part.Term
 		}
-		for _, l := range []Life{part.Standby, w.view.Learner(p, plan)} {
+		for _, l := range []Life{part.Standby, w.view.Learner(p, plan[p])} {
 			if slices.Contains(some, l) && w.lives(part.Owner) && w.does[part.Owner] != nil && w.does[part.Owner].settled[p] == part.Term && w.all().adopted(part.Owner) == w.view.Number {
 				w.does[l].complete[p] = w.view.Number
 			}

@@ -13,7 +13,7 @@ func (v *View) StandIn(p int, plan Plan, farewells []Life, reports Reports) Life
 	if part.Standby != (Life{}) || !slices.Contains(farewells, part.Owner) {
 		return Life{}
 	}
-	l := v.Learner(p, plan)
+	l := v.Learner(p, plan[p])
 	if slices.Contains(farewells, l) || !reports.complete(v, p, l) {
 		return Life{}
 	}
@@ -36,7 +36,7 @@ func (v *View) LastResort(p int, plan Plan, reports Reports, isGone func(Life) b
 			return later
 		}
 	}
-	if l := v.Learner(p, plan); l != (Life{}) && serving.has(l) && reports.complete(v, p, l) {
+	if l := v.Learner(p, plan[p]); l != (Life{}) && serving.has(l) && reports.complete(v, p, l) {
 		return l
 	}
 	return serving.first(p)
