@@ -49,9 +49,9 @@ func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 }
 
 // stage returns what is to be asked at once.
-func (s *fallback) stage(how role) *scatter {
+func (s *fallback) stage() *scatter {
 	stage := newScatter(s.router, s.t)
-	stage.how = how
+	stage.how = asStandby
 	s.stages = append(s.stages, stage)
 	return stage
 }
@@ -78,7 +78,7 @@ func (s *fallback) left(stage *scatter, f func(to *peer, g *shard.Group, p *part
 
 // askOwners asks the owners of what has moved, and returns whom to ask about the rest, their standbys.
 func (s *fallback) askOwners() (standbys *scatter) {
-	owners, standbys := s.stage(asStandby), s.stage(asStandby)
+	owners, standbys := s.stage(), s.stage()
 	var vacant []int // the orphans that the owner is about to decide, by its own word
 	for i, left := range s.top.orphans {
 		relax(left.group)
@@ -113,8 +113,8 @@ func (s *fallback) turnTo(standbys, owners *scatter) {
 // askRelays asks standbys, and then the members that reach them or the owner, until there are no more.
 func (s *fallback) askRelays(standbys *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
-	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
-		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
+	for try, others := 0, s.stage(); standbys.size()+others.size() > 0; try++ {
+		nextStandbys, nextOthers := s.stage(), s.stage()
 		viaRelay := func(_ *peer, g *shard.Group, p *part) {
 			if s.t.relayFor(try)(g.Takes[0].Key) != noMember {
 				nextOthers.place(s.top, g, p, s.t.relayFor(try))
