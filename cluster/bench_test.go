@@ -96,7 +96,7 @@ func newTracedPair(b *testing.B, tracer trace.Tracer) (*Router, *testNode) {
 	}
 	s := newShard()
 	owner := &testNode{shard: s, local: s}
-	peers := NewServer(owner, NewGivenDenialLeases(true, true), NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
+	peers := NewServer(owner, NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
 	b.Cleanup(peers.Close)
 	server := grpc.NewServer(grpc.Creds(peers.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()

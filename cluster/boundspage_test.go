@@ -89,7 +89,7 @@ func TestDocumentedBounds(t *testing.T) {
 		table += fmt.Sprintf("| %s | %s | ends the connection |\n", b.what, b.most)
 		for _, n := range []int{b.size, b.size + 1} {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+				s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 				defer s.Close()
 				if b.keeps(t, s, n) != (n == b.size) {
 					t.Errorf("%s: %d", b.what, n)

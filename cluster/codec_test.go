@@ -88,8 +88,8 @@ func TestUndecidedAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := newBatch(NewGivenDenialLeases(true, true), nil)
-		b.denialLeases.slot(refund[0].Key).told.Store(b.denialLeases.now() + int64(tc.leased))
+		b := newBatch(newLoneRouter())
+		b.router.own.denialLeases.slot(refund[0].Key).told.Store(b.router.own.denialLeases.now() + int64(tc.leased))
 		frame, err := b.answer(silentLocal{}, nil, appendTakes([]byte{connVersion}, opDecide, id, refund))
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +358,7 @@ func TestAnswersToAFullFrame(t *testing.T) {
 		for len(frame) < lengthSize+maxFrame-requestSize(&shard.Group{Takes: []shard.Take{take}}) {
 			frame = appendTakes(frame, opDecide, 1, []shard.Take{take})
 		}
-		out, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(answersOf(tc.decision), nil, frame[lengthSize:])
+		out, err := newBatch(newLoneRouter()).answer(answersOf(tc.decision), nil, frame[lengthSize:])
 		if err != nil || len(out) > lengthSize+maxAnswers {
 			t.Errorf("%s: %d bytes, the bound is %d: %v", name, len(out)-lengthSize, maxAnswers, err)
 		}
@@ -430,7 +430,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := newBatch(newLoneRouter()).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -465,7 +465,7 @@ func TestRequestsOfOneFrame(t *testing.T) {
 	}
 	frame = appendTakes(frame, opPing, 8, nil)
 	local := &countingLocal{}
-	answers, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(local, nil, frame)
+	answers, err := newBatch(newLoneRouter()).answer(local, nil, frame)
 	if err != nil || local.decided != 4 || local.returned != 3 || local.kept != 1 {
 		t.Errorf("%v: %d decided, %d returned, %d kept", err, local.decided, local.returned, local.kept)
 	}
@@ -537,7 +537,7 @@ func FuzzServerFrame(f *testing.F) {
 	f.Add(appendTakes(frame, opDecide|opStandby, 2, []shard.Take{take, take}))
 	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := newBatch(NewGivenDenialLeases(true, true), router).answer(&movingLocal{}, nil, frame)
+		answers, err := newBatch(router).answer(&movingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}

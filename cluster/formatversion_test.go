@@ -33,7 +33,7 @@ func TestPrefaceHasTheVersion(t *testing.T) {
 func TestOtherVersionOfAConn(t *testing.T) {
 	for version, want := range others {
 		g := newTestGreeter("b", 1)
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, g)
+		s := NewServer(&countingLocal{}, newLoneRouter(), g)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

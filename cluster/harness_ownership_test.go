@@ -217,7 +217,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	}
 	n.owners.SnapshotCopies().Expect(c.expected[id])
 	n.node.Restored = n.owners.SnapshotCopies().Restored()
-	n.conns = NewServer(&n.testNode, n.denialLeases, n.router, n.greeter)
+	n.conns = NewServer(&n.testNode, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
 	n.owners.Register(n.server)
 	l := inmemory.NewListener()
@@ -246,7 +246,7 @@ func (c *ownershipCluster) decide(n *ownershipNode, log *slog.Logger) {
 	}
 	n.owners = NewOwners(OwnersConfig{
 		Self:    Member{ID: n.id, Address: n.node.Address, Incarnation: n.node.Incarnation},
-		Counted: c.starts[n.id], Greeter: n.greeter, Shard: n.shard, Router: n.router, DenialLeases: n.denialLeases,
+		Counted: c.starts[n.id], Greeter: n.greeter, Shard: n.shard, Router: n.router,
 		Keep: func(*view.View) {}, Renewed: renewed, ReadView: c.registry.ReadView,
 		Granted: func() time.Time {
 			if renewed().IsZero() {

@@ -128,6 +128,11 @@ type testCluster struct {
 	tracer trace.Tracer       // of all nodes; nil if nothing is traced
 }
 
+// newLoneRouter returns a router that has no view.
+func newLoneRouter() *Router {
+	return NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+}
+
 // testLocator are the Locator of the node self.
 type testLocator struct {
 	*testCluster
@@ -295,7 +300,7 @@ func (c *testCluster) setView(members []Member) {
 
 func (c *testCluster) serve(n *testNode) {
 	l := inmemory.NewListener()
-	n.conns = NewServer(n, n.denialLeases, n.router, n.greeter)
+	n.conns = NewServer(n, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l

@@ -154,7 +154,7 @@ func TestGiveBackWaitsForRememberedDenials(t *testing.T) {
 	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
 		used := hot
 		used.Decision.At = time.Now().UnixNano()
-		c.nodes[1].conns.denialLeases.giveBack(c.nodes[1], []shard.Take{used})
+		c.nodes[1].conns.router.own.denialLeases.giveBack(c.nodes[1], []shard.Take{used})
 		start := time.Now()
 		for time.Since(start) < 2*maxDenialLease {
 			atOwner, _ := c.nodes[1].ask(t.Context(), hot)

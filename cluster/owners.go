@@ -69,10 +69,9 @@ type OwnersConfig struct {
 	Counted uint64
 	// Greeter says who this node is. What comes from another cluster, or is meant for another node, is refused.
 	Greeter *Greeter
-	// Shard has the counters, Router and DenialLeases what is said about them.
-	Shard        *shard.Shard
-	Router       *Router
-	DenialLeases *GivenDenialLeases
+	// Shard has the counters, and Router what is said about them.
+	Shard  *shard.Shard
+	Router *Router
 	// Keep is told of every view that is adopted. It must not block.
 	Keep func(*view.View)
 	// State returns what this node is doing. It is called with no lock held.
@@ -126,7 +125,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		HasSaidFarewell: o.knownMembers.hasSaidFarewell, StandIns: o.standInsOf, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
 	})
 	c.Router.own.locator = o
-	c.DenialLeases.strictAcks = &strictAcks{
+	c.Router.own.denialLeases.strictAcks = &strictAcks{
 		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
 		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),
 	}

@@ -11,7 +11,7 @@ import (
 type observer struct{ o *Owners }
 
 // Opened implements ownership.Observer.
-func (b observer) Opened(p uint32) { b.o.DenialLeases.Opened(p, uint32(b.o.params.Partitions)) }
+func (b observer) Opened(p uint32) { b.o.Router.own.denialLeases.Opened(p, uint32(b.o.params.Partitions)) }
 
 // Moved implements ownership.Observer.
 func (b observer) Moved(how ownership.Move) {
@@ -40,16 +40,16 @@ func (b observer) Followed(p uint32, standby view.Life) {
 		old.awaited.Store(0) // what waited for it waits for the next one, if there is one
 	}
 	if c == nil {
-		b.o.DenialLeases.strictAcks.drop(p)
+		b.o.Router.own.denialLeases.strictAcks.drop(p)
 	}
 }
 
 // Begin implements ownership.Observer.
-func (b observer) Begin(p uint32) uint64 { return b.o.DenialLeases.strictAcks.begin(p) }
+func (b observer) Begin(p uint32) uint64 { return b.o.Router.own.denialLeases.strictAcks.begin(p) }
 
 // Acknowledged implements ownership.Observer.
 func (b observer) Acknowledged(p uint32, round uint64, sent time.Time) {
 	if c := b.o.standbys[p].Load(); c != nil {
-		b.o.DenialLeases.strictAcks.acknowledged(c, sent, p, round)
+		b.o.Router.own.denialLeases.strictAcks.acknowledged(c, sent, p, round)
 	}
 }

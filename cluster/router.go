@@ -380,7 +380,7 @@ type RouterConfig struct {
 	Local Local
 	// Locator knows where the counters are that Local does not have. Nil means that none is known.
 	Locator Locator
-	// DenialLeases are this node's; its Server has the same.
+	// DenialLeases are this node's.
 	DenialLeases *GivenDenialLeases
 	// Busy reports whether this node itself has too much to do, so that answers that it gets late say nothing of
 	// the peers. Nil means that it never has.

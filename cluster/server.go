@@ -18,10 +18,9 @@ import (
 // Server answers other nodes from the local counters. It asks other nodes only for requests that it gets as a
 // standby, or for a standby, and then only the owner: a request makes three legs at most, even if views differ.
 type Server struct {
-	local        Local
-	denialLeases *GivenDenialLeases
-	router       *Router
-	greeter      *Greeter
+	local   Local
+	router  *Router
+	greeter *Greeter
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // guarded by mu; <= maxAccepted
@@ -29,10 +28,10 @@ type Server struct {
 	served sync.WaitGroup        // grows only until closed
 }
 
-// NewServer returns the server for the counters behind local, of which it gives the denial leases p.
+// NewServer returns the server for the counters behind local.
 // The router of the same node knows where the others are, and its greeter which connections are for this node.
-func NewServer(local Local, p *GivenDenialLeases, r *Router, g *Greeter) *Server {
-	return &Server{local: local, denialLeases: p, router: r, greeter: g, conns: make(map[net.Conn]struct{})}
+func NewServer(local Local, r *Router, g *Greeter) *Server {
+	return &Server{local: local, router: r, greeter: g, conns: make(map[net.Conn]struct{})}
 }
 
 // Credentials makes a gRPC server hand the connections that come in on its port over to
@@ -158,7 +157,7 @@ func (s *Server) serve(conn net.Conn, asker string) error {
 			idle.Reset(connIdle)
 			alive = now
 		}
-		b := newBatch(s.denialLeases, s.router)
+		b := newBatch(s.router)
 		b.asker, b.waited, b.now = asker, waited, now
 		if b.out, err = b.answer(s.local, b.out, frame); err != nil {
 			return err
@@ -172,12 +171,11 @@ func (s *Server) serve(conn net.Conn, asker string) error {
 
 // batch is what it takes to answer a frame; it is used again for another.
 type batch struct {
-	denialLeases *GivenDenialLeases
-	router       *Router
-	takes        []shard.Take
-	requests     []request
-	groups       []shard.Group
-	out          []byte // the frame of answers
+	router   *Router
+	takes    []shard.Take
+	requests []request
+	groups   []shard.Group
+	out      []byte // the frame of answers
 
 	asker  string    // the id of the node that asks
 	waited *lag      // of the connection; nil if nothing is late
@@ -186,9 +184,9 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-func newBatch(p *GivenDenialLeases, r *Router) *batch {
+func newBatch(r *Router) *batch {
 	b := batches.Get().(*batch)
-	b.denialLeases, b.router, b.asker, b.waited = p, r, "", nil
+	b.router, b.asker, b.waited = r, "", nil
 	return b
 }
 
@@ -214,9 +212,7 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 			i++
 		default:
 			if q.lateAt(b.now) {
-				if b.router != nil {
-					b.router.metrics.dropped.Inc()
-				}
+				b.router.metrics.dropped.Inc()
 				out = appendUndecided(out, q.id, &q.group)
 				i++
 				break
@@ -224,7 +220,7 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 			out, i = b.decideRun(local, out, i)
 		}
 	}
-	if b.router != nil && b.router.busy() {
+	if b.router.busy() {
 		out = appendBusy(out)
 	}
 	return out, nil
@@ -261,7 +257,7 @@ func (b *batch) giveBack(local Local, g *shard.Group) {
 	if g.By != 0 {
 		b.router.own.giveBackTo(g.By, nil, g.Takes)
 	} else {
-		b.denialLeases.giveBack(local, g.Takes)
+		b.router.own.denialLeases.giveBack(local, g.Takes)
 	}
 }
 
@@ -276,7 +272,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 			break
 		}
 		if q.op == opHot {
-			q.ticket, q.quiet = b.denialLeases.quiet(q.group.Takes[0].Key)
+			q.ticket, q.quiet = b.router.own.denialLeases.quiet(q.group.Takes[0].Key)
 		}
 		how = max(how, q.how)
 		b.groups = append(b.groups, q.group)
@@ -291,7 +287,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 		case q.op == opDeferred:
 			out = appendWait(out, q.id, g, hopPause)
 		case !undecided(g) || isDeferred(g):
-			leased := q.op == opHot && q.quiet && b.denialLeases.lease(&g.Takes[0], q.ticket)
+			leased := q.op == opHot && q.quiet && b.router.own.denialLeases.lease(&g.Takes[0], q.ticket)
 			out = appendAnswer(out, q.id, g, leased)
 		case redirected(g):
 			out = appendRedirect(out, q.id, g, b.router.table.Load().ownerMark)
@@ -306,12 +302,9 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 
 // decide decides the groups of run, in which the highest role is how. It returns how long to wait before what Waits is asked again.
 func (b *batch) decide(local Local, run []request, how role) (wait time.Duration) {
-	if b.router == nil {
-		return b.denialLeases.decide(local, b.groups)
-	}
 	own := &b.router.own
 	ctx, spans := own.startDecisions(run)
-	wait = b.denialLeases.decide(local, b.groups)
+	wait = own.denialLeases.decide(local, b.groups)
 	wait = max(wait, own.decideOnceResumed(local, b.groups, run, time.Time{}))
 	wait = max(wait, own.decideApart(local, b.groups))
 	if how != asOwner {

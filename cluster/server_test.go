@@ -49,7 +49,7 @@ func greeting(t *testing.T, id string, incarnation uint64) string {
 
 func TestHandshakeDistinguishesProtocols(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		defer s.Close()
 		for begin, want := range map[string]string{
 			greeting(t, "b", 1): credentials.ErrConnDispatched.Error(),
@@ -78,7 +78,7 @@ func TestHandshakeDistinguishesProtocols(t *testing.T) {
 
 func TestConnsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		var conns []net.Conn
 		for range maxAccepted {
 			conn, _, err := handshake(s, greeting(t, "b", 1))
@@ -131,7 +131,7 @@ func TestServerEndsConns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+				s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 				defer s.Close()
 				conn, start := open(t, s), time.Now()
 				if _, err := conn.Write(tc.send); err != nil {
@@ -148,7 +148,7 @@ func TestServerEndsConns(t *testing.T) {
 // A peer that does not read its answers is not waited for.
 func TestServerEndsUnreadConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		defer s.Close()
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func (l stuckLocal) Keep([]shard.Take)    {}
 func TestCloseWaitsForFramesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local := stuckLocal{make(chan struct{})}
-		s := NewServer(local, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(local, newLoneRouter(), newTestGreeter("b", 1))
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestCloseWaitsForFramesUnderWay(t *testing.T) {
 // A connection in use outlives its deadline.
 func TestServerKeepsConnsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		defer s.Close()
 		conn := open(t, s)
 		frames := newFrameReader(conn, maxAnswers)
@@ -216,7 +216,7 @@ func TestServerKeepsConnsInUse(t *testing.T) {
 // Shutdown waits for calls in progress, and no longer than its bound.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		conn := open(t, s)
 		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
 		stays := open(t, s)
@@ -236,7 +236,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("the one that stayed: %v", err)
 		}
 
-		s = NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s = NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 		leaves := open(t, s)
 		time.AfterFunc(time.Second, func() { _ = leaves.Close() })
 		start = time.Now()
@@ -253,7 +253,7 @@ func TestOnePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
+	s := NewServer(&countingLocal{}, newLoneRouter(), newTestGreeter("b", 1))
 	defer s.Close()
 	server := grpc.NewServer(grpc.Creds(s.Credentials(insecure.NewCredentials())))
 	healthpb.RegisterHealthServer(server, health.NewServer())

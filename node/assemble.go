@@ -287,20 +287,19 @@ func (n *node) register(ctx context.Context) error {
 	n.evictions = &evictions{count: n.shard.Evicted, log: n.log}
 	n.overload = overload.New(n.opts.PeerTimeout/4, n.opts.domainWeights(), n.metrics)
 	local := n.network.local(n.shard)
-	denialLeases := cluster.NewGivenDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Tracer: n.tracing.Tracer(), Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: local, DenialLeases: cluster.NewGivenDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing), Busy: n.overload.Busy, Tracer: n.tracing.Tracer(), Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.top = n.newTopKeys(params)
-	n.keep(params, denialLeases)
+	n.keep(params)
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
 	n.self.Restored = n.snapshots.copies.Restored()
 	if n.offline.Load() {
 		n.owners.Adopt(n.state.Found().View)
 	}
-	return n.buildServers(params, local, denialLeases)
+	return n.buildServers(params, local)
 }
 
 // fingerprint tells clusters apart, and says nothing of their secrets.
@@ -309,26 +308,25 @@ func fingerprint(params cluster.Params) uint64 {
 }
 
 // keep builds what follows the cluster and keeps the node's partitions.
-func (n *node) keep(params cluster.Params, denialLeases *cluster.GivenDenialLeases) {
+func (n *node) keep(params cluster.Params) {
 	n.owners = cluster.NewOwners(cluster.OwnersConfig{
-		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
-		Counted:      n.counted(),
-		Greeter:      n.greeter,
-		Shard:        n.shard,
-		Router:       n.router,
-		DenialLeases: denialLeases,
-		Keep:         n.state.KeepView,
-		State:        n.readiness,
-		Load:         n.loads.load,
-		Renewed:      func() time.Time { return n.registry.Status().Renewed },
-		Granted:      func() time.Time { return n.registry.Status().Granted },
-		ReadView:     func(ctx context.Context) (*view.View, error) { return n.registry.ReadView(ctx) },
-		Dial:         n.dial,
-		Top:          n.top,
-		Events:       n.ownEvents,
-		Decisions:    n.ownDecisions,
-		Logger:       n.log,
-		Metrics:      n.metrics,
+		Self:      cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
+		Counted:   n.counted(),
+		Greeter:   n.greeter,
+		Shard:     n.shard,
+		Router:    n.router,
+		Keep:      n.state.KeepView,
+		State:     n.readiness,
+		Load:      n.loads.load,
+		Renewed:   func() time.Time { return n.registry.Status().Renewed },
+		Granted:   func() time.Time { return n.registry.Status().Granted },
+		ReadView:  func(ctx context.Context) (*view.View, error) { return n.registry.ReadView(ctx) },
+		Dial:      n.dial,
+		Top:       n.top,
+		Events:    n.ownEvents,
+		Decisions: n.ownDecisions,
+		Logger:    n.log,
+		Metrics:   n.metrics,
 	}, params.Ring)
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.owners, n.log)
 	if n.network.Built != nil {
@@ -336,7 +334,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.GivenDenialLeas
 	}
 }
 
-func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.GivenDenialLeases) error {
+func (n *node) buildServers(params cluster.Params, local cluster.Local) error {
 	n.limiter = api.NewLimiter(api.Config{
 		Rules:     n.rules.Set,
 		Hasher:    ring.NewHasher([ring.SecretSize]byte(params.Secret)),
@@ -355,7 +353,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Logger:    n.log,
 	})
 	n.metrics.MustRegister(nodeCollector{n})
-	n.peers = cluster.NewServer(local, denialLeases, n.router, n.greeter)
+	n.peers = cluster.NewServer(local, n.router, n.greeter)
 	n.closers = append(n.closers, n.peers.Close)
 	permits := n.access
 	if n.adminListener != nil {
