@@ -96,13 +96,12 @@ func newTracedPair(b *testing.B, tracer trace.Tracer) (*Router, *testNode) {
 	}
 	s := newShard()
 	owner := &testNode{shard: s, local: s}
-	peers := NewServer(owner, NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
+	peers := NewServer(owner, NewRouter(RouterConfig{Self: "b", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
 	b.Cleanup(peers.Close)
 	server := grpc.NewServer(grpc.Creds(peers.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()
 	b.Cleanup(server.Stop)
-	r := NewRouter(RouterConfig{
-		Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
+	r := NewRouter(RouterConfig{Self: "a", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)

@@ -535,7 +535,7 @@ func FuzzServerFrame(f *testing.F) {
 	f.Add(appendTakes(frame, opDecide, 2, []shard.Take{take}))
 	f.Add(appendTakes(appendTrace(frame, testSpan(1)), opDecide, 2, []shard.Take{take}))
 	f.Add(appendTakes(frame, opDecide|opStandby, 2, []shard.Take{take, take}))
-	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
+	router := NewRouter(RouterConfig{Self: "a", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		answers, err := newBatch(router).answer(&movingLocal{}, nil, frame)
 		if err != nil {

@@ -162,7 +162,7 @@ func TestPoliciesWithoutAView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Local: s, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Local: s, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		for _, tc := range []struct {
 			policy  shard.Policy

@@ -209,7 +209,7 @@ func (p *GivenDenialLeases) returns(local Local, takes []shard.Take) {
 	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
 	switch {
 	case len(rest) == 0 || p.own == nil:
-	case last || granted && p.own.locator == nil:
+	case last:
 		p.own.router.metrics.lostReturns.Add(float64(len(rest)))
 	case granted:
 		p.own.returnGranted(rest, passOnAfter)

@@ -130,8 +130,19 @@ type testCluster struct {
 
 // newLoneRouter returns a router that has no view.
 func newLoneRouter() *Router {
-	return NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+	return NewRouter(RouterConfig{Self: "b", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 }
+
+// noLocator knows of no node.
+type noLocator struct{ testLocator }
+
+func (noLocator) OwnerOf(uint32) (id string, ok bool) { return "", false }
+
+func (noLocator) Reaching(string) []string { return nil }
+
+func (noLocator) IsGrantable(uint32) bool { return true }
+
+func (noLocator) ReturnGranted(shard.Take) string { return "" }
 
 // testLocator are the Locator of the node self.
 type testLocator struct {

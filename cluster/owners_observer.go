@@ -11,7 +11,9 @@ import (
 type observer struct{ o *Owners }
 
 // Opened implements ownership.Observer.
-func (b observer) Opened(p uint32) { b.o.Router.own.denialLeases.Opened(p, uint32(b.o.params.Partitions)) }
+func (b observer) Opened(p uint32) {
+	b.o.Router.own.denialLeases.Opened(p, uint32(b.o.params.Partitions))
+}
 
 // Moved implements ownership.Observer.
 func (b observer) Moved(how ownership.Move) {

@@ -15,7 +15,7 @@ import (
 type ownReplicas struct {
 	router       *Router // asks other nodes
 	local        Local
-	locator      Locator            // nil if this node knows of none
+	locator      Locator            // set by NewOwners
 	denialLeases *GivenDenialLeases // of this node as an owner
 }
 
@@ -32,7 +32,7 @@ func (o *ownReplicas) decideHere(groups []shard.Group, due time.Time) (wait time
 // are run: what the asker has given up meanwhile stays Undecided.
 func (o *ownReplicas) decideOnceResumed(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
 	t, waited := o.router.table.Load(), false
-	if t == nil || o.locator == nil {
+	if t == nil {
 		return 0
 	}
 	for i := range groups {
@@ -59,7 +59,7 @@ func (o *ownReplicas) decideOnceResumed(local Local, groups []shard.Group, run [
 // decideApart decides from copies what this node owns and waits for, while it reaches none that it waits for.
 func (o *ownReplicas) decideApart(local Local, groups []shard.Group) (wait time.Duration) {
 	t := o.router.table.Load()
-	if o.locator == nil || t == nil {
+	if t == nil {
 		return 0
 	}
 	isProvisional := func(take shard.Take) bool { return o.locator.DecidesProvisionally(t.partition(take.Key)) }

@@ -376,7 +376,7 @@ func TestRedirectToANodeThatDoesNotAnswer(t *testing.T) {
 
 func TestRoutesOfANewTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "b", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		view := func(owners []uint16, ids ...string) *View {
 			v := &View{}

@@ -49,7 +49,7 @@ func (q *relaying) how(i int) role {
 // requests, all else waits that they have asked meanwhile; the owner of this node's own was asked already. None is decided that its
 // asker has given up. answer returns how long to wait before what Waits is asked again.
 func (q *relaying) answer() (wait time.Duration) {
-	if q.own.locator != nil && q.own.locator.WasStopped() {
+	if q.own.locator.WasStopped() {
 		q.askAfterStop()
 	}
 	others := q.run != nil

@@ -378,7 +378,7 @@ type RouterConfig struct {
 	Self string
 	// Local answers for what this node owns.
 	Local Local
-	// Locator knows where the counters are that Local does not have. Nil means that none is known.
+	// Locator knows where the counters are that Local does not have. Nil means that NewOwners sets it, before the first view.
 	Locator Locator
 	// DenialLeases are this node's.
 	DenialLeases *GivenDenialLeases

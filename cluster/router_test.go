@@ -258,7 +258,7 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 
 func TestNoViewNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
 		r.Decide(t.Context(), groups)
@@ -339,7 +339,7 @@ func TestPeersOutliveViews(t *testing.T) {
 
 func TestOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Locator: noLocator{}, DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		if got := r.Owner(ring.Key{}); got != "" {
 			t.Errorf("without a view %q owns a counter", got)

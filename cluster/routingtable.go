@@ -40,7 +40,7 @@ type Locator interface {
 type routingTable struct {
 	full    *fullKeys // the router's
 	id      string    // this node's
-	locator Locator   // nil if this node knows of none
+	locator Locator
 	started time.Time // hotCounters.started
 
 	view   *View
@@ -95,10 +95,8 @@ func (t *routingTable) owner(k ring.Key) int { return t.view.Ring.Owner(t.partit
 // standby returns the index of the member that stands in for the owner of k's counter, or else of the standby; noMember if there is only the owner.
 func (t *routingTable) standby(k ring.Key) int {
 	p := t.partition(k)
-	if t.locator != nil {
-		if i, member := t.view.Index(t.locator.StandIn(p)); member {
-			return i
-		}
+	if i, member := t.view.Index(t.locator.StandIn(p)); member {
+		return i
 	}
 	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
 		return s
@@ -165,7 +163,7 @@ func (t *routingTable) isOwnerOf(k ring.Key) bool { return t.ownerID(k) == t.id 
 // ownerID returns the id of the member that has k's counter, as far as this node knows; ""
 // if it does not, or before the first view.
 func (t *routingTable) ownerID(k ring.Key) string {
-	if t == nil || t.locator == nil {
+	if t == nil {
 		return ""
 	}
 	id, ok := t.locator.OwnerOf(t.partition(k))
@@ -187,7 +185,7 @@ func (t *routingTable) has(k ring.Key) string {
 // keeps reports whether this node may decide g from copies: it is the owner or the standby of all
 // counters.
 func (t *routingTable) keeps(g *shard.Group) bool {
-	if t == nil || t.self < 0 {
+	if t.self < 0 {
 		return false
 	}
 	for i := range g.Takes {
@@ -201,9 +199,9 @@ func (t *routingTable) keeps(g *shard.Group) bool {
 // mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby of all counters, and these copies are
 // ones to grant from.
 func (t *routingTable) mayUseCopies(g *shard.Group) bool {
-	return t.keeps(g) && (t.locator == nil || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool {
+	return t.keeps(g) && !slices.ContainsFunc(g.Takes, func(take shard.Take) bool {
 		return !t.locator.IsGrantable(t.partition(take.Key))
-	}))
+	})
 }
 
 // hasAll reports whether this node has all counters of g: others may have been asked while it got them.

@@ -47,7 +47,7 @@ func (t *routingTable) relayFor(try int) func(ring.Key) int {
 // asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
 // from this node with it: members that are late to say anything come last.
 func (t *routingTable) relaysTo(k ring.Key, id string) (members []int) {
-	if t.locator == nil || id == "" || id == t.id {
+	if id == "" || id == t.id {
 		return nil
 	}
 	var late []int
