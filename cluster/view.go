@@ -85,16 +85,10 @@ func RoutingView(v *view.View) (*View, error) {
 		member := Member{ID: m.ID, Address: m.Address, Incarnation: m.Incarnation, Leaving: m.State == view.Leaving, Gone: m.State == view.Gone}
 		if n := len(routing.Members); n > 0 && routing.Members[n-1].ID == m.ID { // sorted by incarnation: a later life takes its place
 			routing.Members[n-1] = member
-			index[m.Life] = uint16(n - 1)
-			for l := range index {
-				if l.ID == m.ID {
-					index[l] = uint16(n - 1)
-				}
-			}
-			continue
+		} else {
+			routing.Members = append(routing.Members, member)
 		}
-		index[m.Life] = uint16(len(routing.Members))
-		routing.Members = append(routing.Members, member)
+		index[m.Life] = uint16(len(routing.Members) - 1)
 	}
 	owner, standby := make([]uint16, len(v.Partitions)), make([]uint16, len(v.Partitions))
 	for p := range v.Partitions {
