@@ -25,12 +25,7 @@ func (n *Node) former() (l view.Life, ok bool) {
 	if n.view == nil || n.view.IsMember(n.lease.Self) {
 		return l, false
 	}
-	for _, m := range n.view.Members {
-		if m.ID == n.lease.Self.ID && m.State != view.Gone {
-			return m.Life, true
-		}
-	}
-	return l, false
+	return n.view.Current(n.lease.Self.ID)
 }
 
 // standIn finds out where this node stands in for lives that have ended.

@@ -26,7 +26,7 @@ func (v *View) isPast(l Life, number uint64, reports Reports) bool {
 	if slices.Contains(v.Ended, l) {
 		return true
 	}
-	if c, member := v.current(l.ID); member && c.Incarnation > l.Incarnation {
+	if c, member := v.Current(l.ID); member && c.Incarnation > l.Incarnation {
 		return true
 	}
 	return reports.adopted(l) >= number

@@ -40,7 +40,7 @@ func First(members []Member, plan Plan) *View {
 	sortMembers(v.Members)
 	v.Changed = 1
 	for p := range v.Partitions {
-		owner, _ := v.current(plan[p].Owner)
+		owner, _ := v.Current(plan[p].Owner)
 		v.Partitions[p] = Partition{Owner: owner, Term: 1}
 	}
 	return v
@@ -162,7 +162,7 @@ func (w *draft) replaceOwner(p int, part Partition, place Place) Partition {
 		return part
 	}
 	for _, id := range []string{place.Owner, place.Standby} {
-		if l, member := w.next.current(id); member && w.isUp(l) {
+		if l, member := w.next.Current(id); member && w.isUp(l) {
 			return w.succeed(p, part, l, Life{})
 		}
 	}
@@ -192,7 +192,7 @@ func (w *draft) approach(p int, part Partition, place Place) Partition {
 	if part.Owner.ID == wanted {
 		wanted = place.Standby
 	}
-	l, member := w.next.current(wanted)
+	l, member := w.next.Current(wanted)
 	switch {
 	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner), w.areUnconnected(l, part.Owner):
 		return part

@@ -75,16 +75,13 @@ func (w *draft) mayChange() bool {
 
 // newest returns what is seen of a member: m itself if nothing is, and a later life only if that is Ready.
 func (w *draft) newest(m Member) Member {
-	for _, n := range w.seen.Nodes {
-		if n.ID == m.ID && n.Incarnation == m.Incarnation {
-			if later, found := w.later(m.Life); found {
-				return later
-			}
-			return n
-		}
-	}
 	if later, found := w.later(m.Life); found {
 		return later
+	}
+	for _, n := range w.seen.Nodes {
+		if n.Life == m.Life {
+			return n
+		}
 	}
 	return m
 }
@@ -114,9 +111,9 @@ func (w *draft) keepOne() {
 func (w *draft) join() {
 	var joining []Member
 	for _, n := range w.seen.Nodes {
-		_, member := w.next.current(n.ID)
-		later, found := w.later(n.Life)
-		if n.State != Ready || member || found && later.Incarnation > n.Incarnation {
+		_, member := w.next.Current(n.ID)
+		_, isFormer := w.later(n.Life)
+		if n.State != Ready || member || isFormer {
 			continue
 		}
 		joining = append(joining, n)

@@ -58,7 +58,7 @@ func PlanOf(params ring.Params, v *View) (Plan, error) {
 func (v *View) Learner(p int, place Place) Life {
 	part := &v.Partitions[p]
 	for _, id := range []string{place.Owner, place.Standby} {
-		if l, member := v.current(id); member && l != part.Owner && l != part.Standby {
+		if l, member := v.Current(id); member && l != part.Owner && l != part.Standby {
 			return l
 		}
 	}

@@ -32,7 +32,7 @@ func (v *View) LastResort(p int, plan Plan, reports Reports, isGone func(Life) b
 		}
 	}
 	for l := range part.holders {
-		if later, is := v.current(l.ID); is && serving.has(later) {
+		if later, is := v.Current(l.ID); is && serving.has(later) {
 			return later
 		}
 	}
@@ -97,6 +97,6 @@ func (p *Partition) holders(yield func(Life) bool) {
 
 // IsReplaced reports whether a later life of a node is a member.
 func (v *View) IsReplaced(l Life) bool {
-	later, is := v.current(l.ID)
+	later, is := v.Current(l.ID)
 	return is && later.Incarnation > l.Incarnation
 }

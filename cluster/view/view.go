@@ -158,8 +158,8 @@ func findLife[E any](list []E, lifeOf func(*E) *Life, l Life) (i int, found bool
 	return i, false
 }
 
-// current returns the life of the member of that id, and whether there is one.
-func (v *View) current(id string) (Life, bool) {
+// Current returns the life of the member of that id, and whether there is one.
+func (v *View) Current(id string) (Life, bool) {
 	i, _ := v.index(Life{ID: id})
 	for ; i < len(v.Members) && v.Members[i].ID == id; i++ {
 		if v.Members[i].State != Gone {
