@@ -23,18 +23,9 @@ type Greeter struct {
 	strangers map[stranger]time.Time // when each was met last; guarded by mu; <= maxStrangers
 }
 
-// NewGreeter returns the greeter of the node self, which logs strangers. The clock by which the node decides, in Unix nanoseconds, may
-// be nil: then it says no time.
+// NewGreeter returns the greeter of the node self, which logs strangers. Clock is that by which the node decides, in Unix nanoseconds. At 0 it says no time.
 func NewGreeter(self Identity, clock func() int64, log *slog.Logger) *Greeter {
 	return &Greeter{log: log, clock: clock, self: self, strangers: make(map[stranger]time.Time)}
-}
-
-// now reads the clock, 0 if there is none.
-func (g *Greeter) now() int64 {
-	if g.clock == nil {
-		return 0
-	}
-	return g.clock()
 }
 
 // Self returns who this node is.
@@ -108,7 +99,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 	ended := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nothing waits for the other node any more
 	self := g.Self()
 	meant := Identity{Cluster: self.Cluster, ID: to.ID, Incarnation: to.Incarnation}
-	asked := g.now()
+	asked := g.clock()
 	if err := writeHello(conn, hello{from: self, to: meant, clock: asked, minorVersion: connMinorVersion}); err != nil {
 		return said, err
 	}
@@ -135,7 +126,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 		g.note(s)
 		return said, s.error(self)
 	}
-	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.minorVersion, answer.from.Incarnation}
+	said = introduction{aheadOf(answer.clock, asked, g.clock()), answer.minorVersion, answer.from.Incarnation}
 	if said.incarnation >= view.Uncounted {
 		said.incarnation = 0
 	}
@@ -166,7 +157,7 @@ func (g *Greeter) answer(conn net.Conn) (id string, err error) {
 		return "", err
 	}
 	self := g.Self()
-	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), minorVersion: connMinorVersion}); err != nil {
+	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.clock(), minorVersion: connMinorVersion}); err != nil {
 		return "", err
 	}
 	return h.from.ID, g.admit(h.from, h.to)

@@ -102,7 +102,7 @@ func (n *testNode) stall() (resume func()) {
 
 // newTestGreeter returns the greeter of a node of the cluster of all tests.
 func newTestGreeter(id string, incarnation uint64) *Greeter {
-	return NewGreeter(Identity{Cluster: 1, ID: id, Incarnation: incarnation}, nil, slog.New(slog.DiscardHandler))
+	return NewGreeter(Identity{Cluster: 1, ID: id, Incarnation: incarnation}, noClock, slog.New(slog.DiscardHandler))
 }
 
 // testCluster is some nodes, and which of them can dial which.
@@ -127,6 +127,9 @@ type testCluster struct {
 	sent   func(frame []byte) // is told of each frame of requests; nil if nothing is to be
 	tracer trace.Tracer       // of all nodes; nil if nothing is traced
 }
+
+// noClock is the clock of a node that says no time.
+func noClock() int64 { return 0 }
 
 // newLoneRouter returns a router that has no view.
 func newLoneRouter() *Router {

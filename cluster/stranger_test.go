@@ -48,7 +48,7 @@ func TestStrangersOnConns(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log syncBuffer
-				there, here := NewGreeter(b, nil, slog.New(slog.NewTextHandler(&log, nil))), NewGreeter(tc.caller, nil, slog.New(slog.NewTextHandler(&log, nil)))
+				there, here := NewGreeter(b, noClock, slog.New(slog.NewTextHandler(&log, nil))), NewGreeter(tc.caller, noClock, slog.New(slog.NewTextHandler(&log, nil)))
 				s := NewServer(&countingLocal{}, newLoneRouter(), there)
 				defer s.Close()
 				tc.meant.Address = "x:1"
@@ -94,7 +94,7 @@ func TestFramesForAnotherNode(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			local := &countingLocal{}
-			s := NewServer(local, newLoneRouter(), NewGreeter(self, nil, slog.New(slog.DiscardHandler)))
+			s := NewServer(local, newLoneRouter(), NewGreeter(self, noClock, slog.New(slog.DiscardHandler)))
 			conn := served(s)
 			sent, err := hello{from: Identity{Cluster: meant.Cluster, ID: "a", Incarnation: 4}, to: meant}.appendTo(nil)
 			if err != nil {

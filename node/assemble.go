@@ -429,7 +429,7 @@ func (n *node) refuseTaken(ctx context.Context, params cluster.Params) error {
 	if err := n.refuseMixed(nodes); err != nil {
 		return err
 	}
-	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, nil, slog.New(slog.DiscardHandler))
+	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, func() int64 { return 0 }, slog.New(slog.DiscardHandler))
 	runs := func(other cluster.Node) bool {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
