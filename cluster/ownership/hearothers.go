@@ -14,6 +14,9 @@ import (
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
+// hearAgain is how long it waits before it asks a member again whose call has failed.
+const hearAgain = 2 * time.Millisecond
+
 // hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
 // former standby may have granted until it has heard of another one.
 func (n *Node) hearOthers(ctx context.Context) {
@@ -37,14 +40,17 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 			awaited[l] = true
 		}
 	}
-	for h := range n.hearEach(call, slices.Collect(maps.Keys(awaited))) {
-		delete(awaited, h.from)
-		n.Add(h.from, h.posts)
+	for heard, goesOn := n.hearEach(call, slices.Collect(maps.Keys(awaited)), true), true; goesOn; {
 		if len(awaited) == 1 { // the owner of some of them, it may be
 			n.noteAsked(left, awaited)
 		}
 		if len(left) == 0 {
 			cancel()
+		}
+		var h hearing
+		if h, goesOn = <-heard; goesOn {
+			delete(awaited, h.from)
+			n.Add(h.from, h.posts)
 		}
 	}
 	n.noteAsked(left, nil)
@@ -110,14 +116,18 @@ type hearing struct {
 }
 
 // hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what each
-// has answered, no posts of one that fails, and ends with ctx at the latest.
-func (n *shared) hearEach(ctx context.Context, lives []view.Life) <-chan hearing {
+// has answered, nothing of one that fails: that may have granted something, and is asked again as long as it is reached, if again says so. It ends with ctx at the latest.
+func (n *shared) hearEach(ctx context.Context, lives []view.Life, again bool) <-chan hearing {
 	heard := make(chan hearing, len(lives))
 	var all sync.WaitGroup
 	for _, l := range lives {
 		all.Go(func() {
 			posts, err := n.Peers.Hear(ctx, l)
-			if err == nil || ctx.Err() == nil {
+			for again && err != nil && n.Peers.Reaches(l) && ctx.Err() == nil { // its connection was reset, as it may be
+				pause(ctx, hearAgain, nil)
+				posts, err = n.Peers.Hear(ctx, l)
+			}
+			if err == nil {
 				heard <- hearing{l, posts}
 			}
 		})

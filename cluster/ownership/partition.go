@@ -127,6 +127,7 @@ type asked uint8
 const (
 	notGrantable asked = iota // the copy is none to grant from
 	unasked
+	asking
 	wasAsked
 )
 
@@ -326,8 +327,11 @@ func (x *partition) setUnderway() {
 	x.node.Shard.Underway(x.p, grants)
 }
 
-// dropUnused gives up copies that have been of no use for long.
+// dropUnused gives up copies that have been of no use for long. What a node has from its snapshot may be the only copy until a view names this life.
 func (n *Node) dropUnused() {
+	if n.joined.Load() == 0 {
+		return
+	}
 	for x := range n.parts.each {
 		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(x.p); {
 		case !may:

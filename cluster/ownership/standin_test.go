@@ -113,3 +113,29 @@ func TestLaterLifeStandsInForTheLearner(t *testing.T) {
 		}
 	})
 }
+
+// A later life of an owner, whose standby has ended too, has the only copy until a view names it. It keeps that, also if etcd is away for longer than copies are
+// kept that are of no use.
+func TestStandInsKeepTheirCopies(t *testing.T) {
+	runWorld(t, 1, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		key, p := a.keyOf()
+		for range 10 {
+			a.decide(key, false)
+		}
+		v, parts := a.View(), a.saveAll()
+		w.kill(a)
+		w.kill(b)
+		later := w.newNode("a", 2)
+		later.restoreAll(parts)
+		w.running.Go(func() { later.Run(w.ctx) })
+		later.Adopt(v)
+		for _, length := range []time.Duration{5 * time.Second, keepUnused + 2*dropEvery} {
+			w.wait(length)
+			if got, want := later.remaining(key), worldLimit.Limit-10-1; !later.DecidesProvisionally(p) || got != want {
+				t.Errorf("it stands in: %v, with %d tokens left, want %d", later.DecidesProvisionally(p), got, want)
+			}
+		}
+	})
+}

@@ -36,6 +36,34 @@ func TestDeltasOfLives(t *testing.T) {
 	}
 }
 
+// A copy is dropped that is of no use: not that of a node that stands in, or has a role or deltas, or may get a role by its report.
+func TestMayDrop(t *testing.T) {
+	self, other := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}
+	unused := func() Replica {
+		return Replica{Self: self, State: Following, Claim: Claim{Number: 5, Partition: view.Partition{Owner: view.Life{ID: "c"}, Standby: other}}, Deltas: Deltas{First: 1, Next: 1}}
+	}
+	for name, tc := range map[string]struct {
+		change func(r *Replica)
+		want   bool
+	}{
+		"unused":            {func(*Replica) {}, true},
+		"it stands in":      {func(r *Replica) { r.StandsIn = true }, false},
+		"it is the standby": {func(r *Replica) { r.Claim.Standby = self }, false},
+		"no standby":        {func(r *Replica) { r.Claim.Standby = view.Life{} }, false},
+		"a predecessor":     {func(r *Replica) { r.Claim.Predecessors = []view.Life{self} }, false},
+		"it has deltas":     {func(r *Replica) { r.Deltas.Next = 2 }, false},
+		"it has reported":   {func(r *Replica) { r.Complete = 5 }, false},
+		"it did so before":  {func(r *Replica) { r.Complete = 4 }, true},
+		"it decides":        {func(r *Replica) { r.State = Deciding }, false},
+	} {
+		r := unused()
+		tc.change(&r)
+		if got := r.MayDrop(); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // A standby adds what a former one has granted, once, without a later version. When it begins to decide, that is part of its copy. What the owner feeds
 // it before is below it, unless it is in that. No other node takes shared deltas.
 func TestSharedDeltas(t *testing.T) {

@@ -348,10 +348,10 @@ func (r Replica) drop() (Replica, []Action) {
 	return r, []Action{{Kind: Discard}}
 }
 
-// MayDrop reports whether the copy is of no use: the view names another standby, the node has no deltas, and it has not reported in
+// MayDrop reports whether the copy is of no use: the view names another standby, the node does not stand in, has no deltas, and has not reported in
 // this view that its copy is complete, by which the next view could name it.
 func (r *Replica) MayDrop() bool {
-	return (r.State == Learning || r.State == Following) && !r.hasRole() && r.Claim.Standby != view.Life{} &&
+	return (r.State == Learning || r.State == Following) && !r.StandsIn && !r.hasRole() && r.Claim.Standby != view.Life{} &&
 		r.Deltas.Count() == 0 && r.Complete != r.Claim.Number
 }
 
