@@ -71,17 +71,18 @@ func (c *replicaClient) Post(ctx context.Context, to view.Life, posts []ownershi
 }
 
 // Hear implements ownership.Peers.
-func (c *replicaClient) Hear(ctx context.Context, to view.Life) ([]ownership.Post, error) {
+func (c *replicaClient) Hear(ctx context.Context, to view.Life) (posts []ownership.Post, adopted uint64, err error) {
 	client, caller, err := c.member(to)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	resp, err := client.Hear(ctx, &peerv1.HearRequest{Caller: caller})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	c.heard(ctx, to, resp.GetView())
-	return postsOf(resp.GetPosts(), c.partitions)
+	posts, err = postsOf(resp.GetPosts(), c.partitions)
+	return posts, resp.GetView(), err
 }
 
 // Ask implements ownership.Peers.

@@ -152,7 +152,7 @@ func (n *Node) resume(ctx context.Context) {
 		number, lapses := n.lease.Number, n.lease.Lapses
 		n.mu.Unlock()
 		var heard []hearing
-		for h := range n.hearEach(call, n.parts.standbys(), false) {
+		for h := range n.hearEach(call, n.parts.standbys(), 0) {
 			heard = append(heard, h)
 		}
 		n.mu.Lock()

@@ -418,14 +418,14 @@ func (x *worldNodeRun) Post(ctx context.Context, to view.Life, posts []Post) ([]
 	return answers, x.back(ctx, y)
 }
 
-func (x *worldNodeRun) Hear(ctx context.Context, to view.Life) ([]Post, error) {
+func (x *worldNodeRun) Hear(ctx context.Context, to view.Life) (posts []Post, adopted uint64, err error) {
 	y, err := x.pass(ctx, to)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	y.Adopt(x.View()) // a call names the caller's view
-	posts := y.Node.Hear(x.Self)
-	return posts, x.back(ctx, y)
+	posts, adopted = y.Node.Hear(x.Self), y.View().Number
+	return posts, adopted, x.back(ctx, y)
 }
 
 func (x *worldNodeRun) Ask(ctx context.Context, to view.Life, requests []Request) error {

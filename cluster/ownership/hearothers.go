@@ -14,7 +14,7 @@ import (
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
-// hearAgain is how long it waits before it asks a member again whose call has failed.
+// hearAgain is how long it waits before it asks a member again whose call has failed, or which has an earlier view.
 const hearAgain = 2 * time.Millisecond
 
 // hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
@@ -34,13 +34,15 @@ func (n *Node) hearOthers(ctx context.Context) {
 func (n *Node) hearOthersOnce(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	left, awaited := n.unheard(), make(map[view.Life]bool)
+	left, number := n.beginHearing()
+	awaited := make(map[view.Life]bool)
 	for l := range *n.byLife.Load() {
 		if n.Peers.Reaches(l) {
 			awaited[l] = true
 		}
 	}
-	for heard, goesOn := n.hearEach(call, slices.Collect(maps.Keys(awaited)), true), true; goesOn; {
+	heard := n.hearEach(call, slices.Collect(maps.Keys(awaited)), number)
+	for goesOn := true; goesOn; {
 		if len(awaited) == 1 { // the owner of some of them, it may be
 			n.noteAsked(left, awaited)
 		}
@@ -56,17 +58,21 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 	n.noteAsked(left, nil)
 }
 
-// unheard returns the partitions for which the members are to be asked, with the number of the view that each has adopted.
-func (n *Node) unheard() map[uint32]uint64 {
-	numbers := make(map[uint32]uint64)
+// beginHearing returns the partitions for which the members are to be asked, with the number of the view that each has adopted, and the greatest of those.
+func (n *Node) beginHearing() (left map[uint32]uint64, number uint64) {
+	left = make(map[uint32]uint64)
 	n.mu.Lock() // a view that is adopted meanwhile is in all partitions then
 	defer n.mu.Unlock()
 	for x := range n.parts.each {
 		if x.deltas.asked == unasked || x.mustHear() {
-			numbers[x.p] = x.replica.Claim.Number
+			left[x.p] = x.replica.Claim.Number
+			number = max(number, x.replica.Claim.Number)
+		}
+		if x.deltas.asked == unasked {
+			x.deltas.asked = asking
 		}
 	}
-	return numbers
+	return left, number
 }
 
 // noteAsked notes that all members were asked but those that are awaited, and takes from left the partitions for which that is enough.
@@ -76,6 +82,9 @@ func (n *Node) noteAsked(left map[uint32]uint64, awaited map[view.Life]bool) {
 		x.mu.Lock()
 		switch {
 		case x.replica.Claim.Number != number:
+			if x.deltas.asked == asking {
+				x.deltas.asked = unasked
+			}
 			if x.deltas.asked == unasked || x.mustHear() {
 				fill(n.unasked)
 			}
@@ -97,7 +106,7 @@ func (x *partition) wereAsked() {
 	if x.replica.State == replica.Waiting {
 		x.deltas.heard = x.replica.Claim.Term
 	}
-	if x.deltas.asked == unasked {
+	if x.deltas.asked == asking { // not of a copy that this node has got since
 		x.deltas.asked = wasAsked
 		x.setGate(x.replica.State)
 	}
@@ -116,19 +125,26 @@ type hearing struct {
 }
 
 // hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what each
-// has answered, nothing of one that fails: that may have granted something, and is asked again as long as it is reached, if again says so. It ends with ctx at the latest.
-func (n *shared) hearEach(ctx context.Context, lives []view.Life, again bool) <-chan hearing {
+// has answered, nothing of one that has not, and ends with ctx at the latest. A node that is reached is asked again if the call fails, or if it has not adopted the
+// view of that number yet, before which it may still grant. With the number 0 each is asked once.
+func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64) <-chan hearing {
 	heard := make(chan hearing, len(lives))
 	var all sync.WaitGroup
 	for _, l := range lives {
 		all.Go(func() {
-			posts, err := n.Peers.Hear(ctx, l)
-			for again && err != nil && n.Peers.Reaches(l) && ctx.Err() == nil { // its connection was reset, as it may be
+			answer, answered := hearing{from: l}, false
+			for {
+				posts, adopted, err := n.Peers.Hear(ctx, l)
+				if err == nil {
+					answer.posts, answered = posts, true
+				}
+				if number == 0 || err == nil && adopted >= number || ctx.Err() != nil || !n.Peers.Reaches(l) {
+					break
+				}
 				pause(ctx, hearAgain, nil)
-				posts, err = n.Peers.Hear(ctx, l)
 			}
-			if err == nil {
-				heard <- hearing{l, posts}
+			if answered {
+				heard <- answer
 			}
 		})
 	}

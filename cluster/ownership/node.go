@@ -78,8 +78,8 @@ type Peers interface {
 	Feed(ctx context.Context, to view.Life, changes []*Changes, final <-chan struct{}) ([]Receipt, error)
 	// Post sends deltas to an owner. There is one answer for each.
 	Post(ctx context.Context, to view.Life, posts []Post) (answers []Posting, err error)
-	// Hear asks a standby for all of its deltas of partitions that the caller owns.
-	Hear(ctx context.Context, to view.Life) ([]Post, error)
+	// Hear asks a node for all of its deltas of partitions that the caller owns, or is the standby of, and for the number of the view that it has adopted.
+	Hear(ctx context.Context, to view.Life) (posts []Post, adopted uint64, err error)
 	// Ask asks a node for copies.
 	Ask(ctx context.Context, to view.Life, requests []Request) error
 	// Versions asks a node which copies it has of partitions, the zero version for none.

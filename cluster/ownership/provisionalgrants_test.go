@@ -1,11 +1,15 @@
 package ownership
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/ring"
 )
 
 // Owner and standby do not reach each other for a while: both grant, and the owner counts what the standby has granted, once.
@@ -189,12 +193,7 @@ func checkTakeOver(t *testing.T, late bool) {
 		a, b := w.start("a", 1), w.start("b", 1)
 		w.awaitSettled()
 		f := view.Life{ID: "f", Incarnation: 1}
-		plan := w.plan(&view.View{Members: []view.Member{{Life: a.Self}, {Life: b.Self}, {Life: f}}})
-		key, p := worldKey(0), 0
-		for n := 0; n == 0 || a.View().Partitions[p].Owner != a.Self || plan[p].Owner != "a" || plan[p].Standby != "f"; n++ {
-			key = worldKey(n)
-			p = int(key.Partition(uint32(w.params.Partitions)))
-		}
+		key, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
 		w.check(key)
 		w.wait(time.Second)
 		w.separate("a", "b", true)
@@ -233,28 +232,112 @@ func checkTakeOver(t *testing.T, late bool) {
 }
 
 // A new standby asks the members for what they have granted before it grants from its copy. It does not wait for the owner, which has fed it that copy: if the owner
-// stands still just then, checks find the standby ready.
+// stands still just then, checks find the standby ready. That holds also where there is no other member.
 func TestNewStandbysDoNotWaitForTheOwner(t *testing.T) {
-	runWorld(t, 1, func(w *nodeWorld) {
-		a, _ := w.start("a", 1), w.start("b", 1)
-		w.awaitSettled()
-		f := view.Life{ID: "f", Incarnation: 1}
-		plan := w.plan(&view.View{Members: append(slices.Clone(a.View().Members), view.Member{Life: f})})
-		p := slices.IndexFunc(plan, func(part view.Place) bool { return part.Owner == "a" && part.Standby == "f" })
-		x := w.start("f", 1)
-		for n := 0; w.written().Partitions[p].Standby != f || w.written().Partitions[p].Owner != a.Self; n++ {
-			if n == 100_000 {
-				t.Fatalf("after 10 s: %+v", w.written().Partitions[p])
-			}
-			w.wait(100 * time.Microsecond)
+	for _, others := range []int{0, 1} {
+		t.Run(fmt.Sprint(others), func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				a := w.start("a", 1)
+				if others > 0 {
+					w.start("b", 1)
+				}
+				w.awaitSettled()
+				_, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
+				x := w.start("f", 1)
+				w.haltOnceStandby(a, x, p)
+				w.await(func(part view.Partition) bool { return part.Standby == x.Self }, x, p)
+				w.wait(5 * time.Millisecond) // calls take 1.2 ms at most
+				if !x.IsGrantable(uint32(p)) {
+					t.Error("the standby does not grant")
+				}
+			})
+		})
+	}
+}
+
+// keyOfPlace returns a key, and its partition, that the plan wants at that place once a node has joined, and whose owner is that of the place already.
+func (w *nodeWorld) keyOfPlace(at view.Place, joins string) (ring.Key, int) {
+	v := w.written()
+	plan := w.plan(&view.View{Members: append(slices.Clone(v.Members), view.Member{Life: view.Life{ID: joins, Incarnation: 1}})})
+	for n := 0; ; n++ {
+		key := worldKey(n)
+		if p := int(key.Partition(uint32(w.params.Partitions))); plan[p] == at && v.Partitions[p].Owner.ID == at.Owner {
+			return key, p
 		}
-		w.halt("a")
-		w.await(func(part view.Partition) bool { return part.Standby == f }, x, p)
-		w.wait(5 * time.Millisecond) // calls take 1.2 ms at most
-		if !x.IsGrantable(uint32(p)) {
-			t.Error("the standby does not grant")
+	}
+}
+
+// haltOnceStandby has the owner of a partition stand still at the moment when a view is written by which a node is the standby.
+func (w *nodeWorld) haltOnceStandby(owner, standby *worldNodeRun, p int) {
+	w.t.Helper()
+	for range 100_000 {
+		if part := w.written().Partitions[p]; part.Owner == owner.Self && part.Standby == standby.Self {
+			w.halt(owner.Self.ID)
+			return
 		}
-	})
+		w.wait(100 * time.Microsecond)
+	}
+	w.t.Fatalf("after 10 s: %+v", w.written().Partitions[p])
+}
+
+// withHear is a node whose calls of Hear are others.
+type withHear struct {
+	*worldNodeRun
+	hear func(ctx context.Context, to view.Life) ([]Post, uint64, error)
+}
+
+func (x withHear) Hear(ctx context.Context, to view.Life) ([]Post, uint64, error) {
+	return x.hear(ctx, to)
+}
+
+// The call to a former standby fails, or finds it with an earlier view, while the owner stands still. The new standby asks it again before it grants.
+func TestNewStandbysAskAgain(t *testing.T) {
+	for name, first := range map[string]func(number uint64) (adopted uint64, err error){
+		"its connection breaks":  func(uint64) (uint64, error) { return 0, errors.New("reset") },
+		"it has an earlier view": func(number uint64) (uint64, error) { return number - 1, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				a, b := w.start("a", 1), w.start("b", 1)
+				w.awaitSettled()
+				key, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
+				w.check(key)
+				w.wait(time.Second)
+				w.separate("a", "b", true)
+				w.wait(100 * time.Millisecond)
+				const granted = 10
+				for range granted {
+					if g := b.decide(key, true); !g.Allowed {
+						t.Errorf("the former standby: %+v", g)
+						return
+					}
+				}
+				x, failed := w.newNode("f", 1), false
+				x.Peers = withHear{x, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
+					if v := x.View(); to == b.Self && !failed && v.Partitions[p].Standby == x.Self {
+						failed = true
+						adopted, err := first(v.Number)
+						return nil, adopted, err
+					}
+					return x.Hear(ctx, to)
+				}}
+				w.begin(x)
+				w.haltOnceStandby(a, x, p)
+				w.separate("b", "etcd", true) // it knows of the view only by calls
+				before := x.remaining(key)
+				for n := 0; !x.IsGrantable(uint32(p)); n++ {
+					if n == 10_000 {
+						t.Error("after 1 s it does not grant")
+						return
+					}
+					w.wait(100 * time.Microsecond)
+				}
+				if got, most := x.remaining(key), before-granted; got > most || !failed {
+					t.Errorf("it begins with %d tokens, want %d at most; asked in vain: %v", got, most, failed)
+				}
+			})
+		})
+	}
 }
 
 // An owner that has lost what was shared with it, as a standby, is sent it again as soon as it says so.
