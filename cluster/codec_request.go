@@ -181,6 +181,12 @@ func (r *reader) request(q *request, takes []shard.Take) []shard.Take {
 		}
 	}
 	q.group.Takes, q.group.Peek, q.group.Reset = takes[first:len(takes):len(takes)], q.op == opPeek, q.op == opReset
+	r.afterTakes(q, o)
+	return takes
+}
+
+// afterTakes reads what follows the takes of a request, whose op was o with its roles.
+func (r *reader) afterTakes(q *request, o op) {
 	switch q.op {
 	case opReturn:
 		if o.namesDecider() {
@@ -194,7 +200,6 @@ func (r *reader) request(q *request, takes []shard.Take) []shard.Take {
 		q.group.Deferred = uint64(r.optional("deferred", true, math.MaxInt64))
 	default: // the others have no more than their takes
 	}
-	return takes
 }
 
 func (r *reader) lend(g *shard.Group) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -67,7 +68,7 @@ func (c *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 		g.Allowed, g.By = h.allowed, h.by
 	}
 	if h.redirected > 0 {
-		c.readRedirectLocked(r, &h, g, fits && a != nil)
+		r.redirects(&h, g, fits && a != nil, c.redirected)
 	}
 	r.decisions(&h, g, fits)
 	switch fits = fits && r.err == nil; {
@@ -97,13 +98,13 @@ func (c *conn) undoLocked(g *shard.Group, h *answerHead) {
 	}
 }
 
-// readRedirectLocked reads which takes of g live elsewhere, if g fits the answer.
-func (c *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
+// redirects reads which takes of g live elsewhere, if g fits the answer, and hands on where.
+func (r *reader) redirects(h *answerHead, g *shard.Group, fits bool, redirected func(k ring.Key, mark uint64) (elsewhere bool)) {
 	for range h.redirected {
 		i, mark := r.redirectedTake(h.takes)
 		if fits && r.err == nil {
 			g.Takes[i].Source = shard.Redirected
-			if !c.redirected(g.Takes[i].Key, mark) {
+			if !redirected(g.Takes[i].Key, mark) {
 				g.Lost = true
 			}
 		}

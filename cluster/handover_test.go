@@ -143,7 +143,7 @@ func TestLeavingWithTheLastCopy(t *testing.T) {
 		b := c.alive["b"]
 		c.losing.Store(true) // so that no node can fetch them yet
 		c.announce(b, Leaving)
-		c.await("b leaves", b.owners.isLeaving)
+		c.await("b leaves", func() bool { return b.owners.View().IsLeaving(b.owners.life()) })
 		if s := b.owners.HandoverStatus(); s.Leaving == 0 {
 			t.Errorf("%+v: it does not wait until others have what it has", s)
 		}

@@ -47,7 +47,7 @@ func (c *ownershipCluster) loseEtcd() {
 }
 
 func (c *ownershipCluster) standIn(at string, key ring.Key) string {
-	return c.alive[at].owners.StandIn(key.Partition(uint32(ownershipRing.Partitions)))
+	return locator{c.alive[at].owners}.StandIn(key.Partition(uint32(ownershipRing.Partitions)))
 }
 
 // ask asks nodes once for each key, all that live if none are named.

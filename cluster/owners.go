@@ -31,8 +31,8 @@ type Owners struct {
 	params  ring.Params
 	metrics ownershipMetrics
 
-	farewellHeard chan struct{}                 // full when a life has said farewell; has room for one
-	standIns      atomic.Pointer[[]view.Life]   // by partition; replaced by findStandIns
+	farewellHeard chan struct{} // full when a life has said farewell; has room for one
+	standIns      standIns
 	standbys      []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
 	running       sync.WaitGroup                // the goroutines of Run
 
@@ -46,8 +46,6 @@ type Owners struct {
 	confirmsNone bool               // this node confirms no decision lease any more; guarded by mu
 	granted      time.Time          // when the etcd lease was granted that the decision lease knows of; guarded by mu
 	renewed      time.Time          // the last renewal that the decision lease knows of; guarded by mu
-	present      presence           // of the members of view, as it was looked last; guarded by mu
-	wasHalted    bool               // whether this node did not run just before it looked last for lost members; guarded by mu
 	waited       bool               // a partition was not settled when it was looked last; guarded by mu
 	ctx          context.Context    // ends with Run; nil before it; guarded by mu
 }
@@ -109,7 +107,8 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
 	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
 	o.knownMembers.farewells.Store(new([]view.Life))
-	o.standIns.Store(new([]view.Life))
+	o.standIns.o = o
+	o.standIns.byPartition.Store(new([]view.Life))
 	o.inquiries = inquiries{
 		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.knownMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
@@ -122,9 +121,9 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.metrics = newOwnershipMetrics(c.Metrics, o)
 	o.node = ownership.NewNode(ownership.Config{
 		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone,
-		HasSaidFarewell: o.knownMembers.hasSaidFarewell, StandIns: o.standInsOf, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
+		HasSaidFarewell: o.knownMembers.hasSaidFarewell, StandIns: o.standIns.all, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
 	})
-	c.Router.own.locator = o
+	c.Router.own.locator = locator{o}
 	c.Router.own.denialLeases.strictAcks = &strictAcks{
 		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
 		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),
@@ -226,7 +225,7 @@ func (o *Owners) Run(ctx context.Context) {
 // attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. It looks which members are lost. The node calls it each time
 // that it looks at the clock.
 func (o *Owners) attest() {
-	o.lookForStandIns()
+	o.standIns.lookSometimes()
 	granted, renewed, waits := o.Granted(), o.Renewed(), o.node.IsWaiting()
 	o.mu.Lock()
 	isNew, isRenewed := granted != o.granted && !granted.IsZero(), renewed.After(o.renewed)

@@ -86,7 +86,7 @@ func (o *Owners) noteReports(from view.Life, reports []view.Report, farewells []
 		ended = o.noteFarewells(farewells)
 	}
 	if len(o.Farewells()) > 0 {
-		o.findStandIns()
+		o.standIns.find()
 	}
 	return ended
 }

@@ -16,21 +16,6 @@ const (
 	farewellTimeout = 250 * time.Millisecond // for members to hear its farewell
 )
 
-// isLeaving reports whether this node is a member that leaves.
-func (o *Owners) isLeaving() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.view == nil {
-		return false
-	}
-	for _, m := range o.view.Members {
-		if m.Life == o.life() {
-			return m.State == view.Leaving
-		}
-	}
-	return false
-}
-
 // EndConfirming ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.
 func (o *Owners) EndConfirming() {
 	o.mu.Lock()
@@ -106,7 +91,7 @@ func (o *Owners) noteFarewells(farewells []*peerv1.Farewell) (ended bool) {
 func (o *Owners) keepFarewells() {
 	farewells := o.newest.Farewells()
 	o.knownMembers.farewells.Store(&farewells)
-	o.findStandIns()
+	o.standIns.find()
 }
 
 // hasSaidFarewell reports whether a life has said farewell.

@@ -5,28 +5,31 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// locator tells the router what Owners knows of the counters that this node does not have.
+type locator struct{ *Owners }
+
 // OwnerOf implements Locator.
-func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
+func (o locator) OwnerOf(p uint32) (id string, known bool) {
 	l := o.node.Decider(p)
 	return l.ID, l != view.Life{}
 }
 
 // IsGrantable implements Locator.
-func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
+func (o locator) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
 
 // DecidesProvisionally implements Locator.
-func (o *Owners) DecidesProvisionally(p uint32) bool { return o.node.DecidesProvisionally(p) }
+func (o locator) DecidesProvisionally(p uint32) bool { return o.node.DecidesProvisionally(p) }
 
 // StandIn implements Locator.
-func (o *Owners) StandIn(p uint32) string {
-	if lives := o.standInsOf(); lives != nil {
+func (o locator) StandIn(p uint32) string {
+	if lives := o.standIns.all(); lives != nil {
 		return lives[p].ID
 	}
 	return ""
 }
 
 // ReturnGranted implements Locator.
-func (o *Owners) ReturnGranted(take shard.Take) string {
+func (o locator) ReturnGranted(take shard.Take) string {
 	p := take.Key.Partition(uint32(o.params.Partitions))
 	if !o.node.GrantsAreAdded(p) {
 		return ""
@@ -36,9 +39,7 @@ func (o *Owners) ReturnGranted(take shard.Take) string {
 }
 
 // Returning implements Locator.
-func (o *Owners) Returning() <-chan struct{} { return o.node.Returning() }
+func (o locator) Returning() <-chan struct{} { return o.node.Returning() }
 
 // WasStopped implements Locator.
-func (o *Owners) WasStopped() bool { return o.node.WasHalted() }
-
-var _ Locator = (*Owners)(nil)
+func (o locator) WasStopped() bool { return o.node.WasHalted() }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
 )
@@ -21,7 +22,7 @@ func (o *Owners) HandoverStatus() HandoverStatus {
 	if o.IsOver() {
 		counts.Deciding = 0
 	}
-	if o.isLeaving() {
+	if v := o.View(); v != nil && v.IsLeaving(o.life()) {
 		s.Leaving = counts.Deciding + counts.Waiting + counts.Standby + counts.Owed
 		return s
 	}
@@ -68,7 +69,7 @@ func (o *Owners) Sought() bool { return o.number() > 0 }
 
 // SnapshotCopies returns this node's copies, as snapshots have them.
 func (o *Owners) SnapshotCopies() SnapshotCopies {
-	return SnapshotCopies{o.node, o.Shard, o.params.Partitions}
+	return SnapshotCopies{ownership.Snapshots{Node: o.node}, o.Shard, o.params.Partitions}
 }
 
 // lags returns by member how late the copies are that it has of what this node decides: 0 of one that is no standby.

@@ -16,7 +16,7 @@ type SnapshotVersion = replica.Version
 
 // SnapshotCopies are a node's copies, as snapshots on disk have them.
 type SnapshotCopies struct {
-	node       *ownership.Node
+	node       ownership.Snapshots
 	shard      *shard.Shard
 	partitions int
 }

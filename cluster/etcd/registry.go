@@ -155,11 +155,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		patience = knownTimeout
 		r.params, r.view.number = r.known.Params, r.known.View.Number
 	}
-	told := time.AfterFunc(tellAfter, func() {
-		r.log.Warn("waiting for etcd, which does not answer", "etcd", where, "longest", patience.String())
-	})
-	silent := awaitAnswer(ctx, client, r.keys.params, patience)
-	told.Stop()
+	silent := r.awaitFirst(ctx, patience)
 	if silent != nil && (r.known == nil || ctx.Err() != nil) {
 		client.Close()
 		return nil, fmt.Errorf("etcd at %s: %w", where, silent)
@@ -173,6 +169,15 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		r.reachability.unanswered(fmt.Errorf("etcd at %s: %w", where, silent))
 	}
 	return r, nil
+}
+
+// awaitFirst waits for the first answer of etcd, and tells that it waits. It returns why there is none.
+func (r *Registry) awaitFirst(ctx context.Context, patience time.Duration) error {
+	told := time.AfterFunc(tellAfter, func() {
+		r.log.Warn("waiting for etcd, which does not answer", "etcd", r.where, "longest", patience.String())
+	})
+	defer told.Stop()
+	return awaitAnswer(ctx, r.client, r.keys.params, patience)
 }
 
 // Where returns the endpoints, for messages.

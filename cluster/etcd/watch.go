@@ -51,10 +51,7 @@ func (r *Registry) watchFrom(ctx context.Context, revision int64, handle func(*e
 		case resp := <-responses:
 			silence.Reset(staleAfter)
 			r.reachability.exchange(nil)
-			if err := watchError(resp); err != nil {
-				return err
-			}
-			if err := handle(resp); err != nil {
+			if err := handleChanges(resp, handle); err != nil {
 				return err
 			}
 		case err := <-broken:
@@ -120,13 +117,13 @@ func receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, to chan
 	}
 }
 
-// watchError reports why etcd cancelled the watch, if it did.
-func watchError(resp *etcdserverpb.WatchResponse) error {
+// handleChanges has a response handled, unless etcd has cancelled the watch: it returns why.
+func handleChanges(resp *etcdserverpb.WatchResponse, handle func(*etcdserverpb.WatchResponse) error) error {
 	switch {
 	case resp.CompactRevision != 0:
 		return fmt.Errorf("%w at revision %d", errCompacted, resp.CompactRevision)
 	case resp.Canceled:
 		return fmt.Errorf("watch was cancelled: %s", resp.CancelReason)
 	}
-	return nil
+	return handle(resp)
 }

@@ -315,16 +315,29 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		x.addToFinal(c, shard.Follower(f))
 		return d.unsent, true
 	}
+	if more = x.collectNext(c, shard.Follower(f)); d.unsent == nil {
+		return nil, false
+	}
+	if isCopy {
+		c.copies.add(d.unsent)
+		return d.unsent, false
+	}
+	return d.unsent, more
+}
+
+// collectNext makes the next message of a feed from what has changed since the last one, if anything is to be said. It reports whether there is more. x.mu is held.
+func (x *partition) collectNext(c *peer, f shard.Follower) (more bool) {
+	d := &x.out.feeds[f]
 	granted := x.lastDelta(d)
 	over, round := x.node.isOver.Load(), uint64(0)
 	if d.to == x.replica.Claim.Standby {
 		round = x.node.Observer.Begin(x.p)
 	}
 	most := recordBytes
-	if isCopy {
+	if d.isCopy() {
 		most = min(most, c.copies.room)
 	}
-	c.buf, more = x.node.Shard.Changes(x.p, shard.Follower(f), c.buf[:0], most)
+	c.buf, more = x.node.Shard.Changes(x.p, f, c.buf[:0], most)
 	records := bytes.Clone(c.buf)
 	number := uint64(0)
 	// The next owner would not know what nodes are lent. They are lent nothing more since the feed is given brief counters.
@@ -333,7 +346,7 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	}
 	if len(records) == 0 && !more && d.finalFor == 0 && d.index > 0 && (number == 0 || number == d.told) && round == 0 {
 		d.rests = over
-		return nil, false
+		return false
 	}
 	if len(records) > 0 && x.replica.State == replica.Deciding {
 		x.replica = x.replica.Granted()
@@ -345,11 +358,7 @@ func (x *partition) collect(c *peer) (m *Changes, more bool) {
 		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor, Base: d.base, ReadsBase: d.finalFor > 0,
 	}
 	d.unsent.include(x.replica.Grantor, granted)
-	if isCopy {
-		c.copies.add(d.unsent)
-		return d.unsent, false
-	}
-	return d.unsent, more
+	return more
 }
 
 // lastDelta returns the number of the last own delta, of all that was granted from the copy before, if a final state is due; else 0. x.mu is held.

@@ -50,21 +50,15 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 	}
 	x.forgetLostViews(from, m)
 	valid := x.node.isValid() // once: a final state that is taken, or said to be of no use, is not sent again, so it must be heard
-	if receipt := x.mayTake(from, m, valid); receipt != Taken {
+	if receipt := mayTake(&x.replica, from, m, valid); receipt != Taken {
 		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same, as one of no copy: its records are not laid down
 			x.stepAs(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor}, nil, valid)
 		}
 		return receipt
 	}
 	at := &x.in.feed
-	continues := at.from == from && at.session == m.Session
-	switch {
-	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
-		return Taken // it was before, or a later one was
-	case m.Index != 1 && !(continues && m.Index == at.index+1):
-		return Again
-	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != x.replica.Version || at.partial || at.apart):
-		return Again
+	if isNext, receipt := at.isNext(from, m, x.replica.Version); !isNext {
+		return receipt
 	}
 	x.trimBatches(m.Acknowledged.Of(x.replica.Grantor) + 1) // they are among the records, or in what was laid down before
 	x.trimShared(func(b *sharedBatch) bool { return b.Number <= m.Acknowledged.Of(b.from) })
@@ -86,6 +80,20 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 	return Taken
 }
 
+// isNext reports whether changes follow those that were taken last, where the copy has that version; else what to answer.
+func (at *intake) isNext(from view.Life, m *Changes, version replica.Version) (isNext bool, receipt Receipt) {
+	continues := at.from == from && at.session == m.Session
+	switch {
+	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
+		return false, Taken // it was before, or a later one was
+	case m.Index != 1 && !(continues && m.Index == at.index+1):
+		return false, Again
+	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != version || at.partial || at.apart):
+		return false, Again
+	}
+	return true, Taken
+}
+
 // takeCopy tells the replica that all of a copy was laid down. x.mu is held.
 func (x *partition) takeCopy(from view.Life, m *Changes, valid bool) {
 	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
@@ -102,9 +110,8 @@ func (x *partition) takeCopy(from view.Life, m *Changes, valid bool) {
 	}
 }
 
-// mayTake says whether changes are of use. valid says whether the decision lease is valid.
-func (x *partition) mayTake(from view.Life, m *Changes, valid bool) Receipt {
-	r := &x.replica
+// mayTake says whether changes are of use to a replica. valid says whether the decision lease is valid.
+func mayTake(r *replica.Replica, from view.Life, m *Changes, valid bool) Receipt {
 	if m.FinalFor == 0 {
 		if r.State == replica.Deciding || r.Version.After(m.Version) {
 			return Useless

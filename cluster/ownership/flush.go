@@ -20,7 +20,7 @@ func (n *Node) Flush(ctx context.Context) {
 	}
 	pause(ctx, shard.Brief, nil) // then the standbys have short-lived counters as well
 	n.End()
-	for !n.isFlushed() && ctx.Err() == nil {
+	for !n.parts.isFlushed() && ctx.Err() == nil {
 		n.remind()
 		pause(ctx, flushEvery, nil)
 	}
@@ -33,7 +33,7 @@ func (n *Node) SendLast(ctx context.Context) {
 	for x := range n.parts.each {
 		x.wantAll()
 	}
-	for n.isRunning() && !(n.isPosted() && n.isFlushed()) && ctx.Err() == nil {
+	for n.isRunning() && !(n.isPosted() && n.parts.isFlushed()) && ctx.Err() == nil {
 		n.remind()
 		pause(ctx, flushEvery, nil)
 	}
@@ -84,8 +84,8 @@ func (x *partition) wantAll() {
 }
 
 // isFlushed reports whether all standbys, learners and next owners that this node reaches have all that it has.
-func (n *Node) isFlushed() bool {
-	for x := range n.parts.each {
+func (ps partitions) isFlushed() bool {
+	for x := range ps.each {
 		if !x.isFlushed() {
 			return false
 		}

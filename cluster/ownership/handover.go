@@ -68,7 +68,7 @@ func (n *Node) endPredecessors() {
 		}
 	}
 	for _, l := range n.observe(waited) {
-		n.endPredecessor(l)
+		n.parts.endPredecessor(l)
 	}
 }
 
@@ -92,8 +92,8 @@ func (n *Node) observe(waited map[view.Life]uint64) (ended []view.Life) {
 }
 
 // endPredecessor has the owners that wait for a life decide without it, once they have heard the members.
-func (n *Node) endPredecessor(l view.Life) {
-	for x := range n.parts.each {
+func (ps partitions) endPredecessor(l view.Life) {
+	for x := range ps.each {
 		if x.replica.Lacks(l) && !x.salvages() && !x.mustHear() {
 			x.step(replica.Event{Kind: replica.Ended, From: l}, nil)
 		}

@@ -282,7 +282,7 @@ func TestFinalStatesGoThroughOthers(t *testing.T) {
 			cut(false)
 			for complete := false; !complete || b.View().Partitions[p].Standby != b.Self; {
 				w.wait(100 * time.Microsecond)
-				_, complete = b.parts[p].report()
+				_, complete = b.parts.report(int(p))
 			}
 			cut(true)
 			w.wait(20 * time.Millisecond)

@@ -14,8 +14,8 @@ type snapshotPart struct {
 
 func (x *worldNodeRun) saveAll() (all []snapshotPart) {
 	for p := range x.parts {
-		version, records, _, _ := x.Save(uint32(p), 0, nil)
-		all = append(all, snapshotPart{version, records, x.Undelivered(uint32(p))})
+		version, records, _, _ := Snapshots{x.Node}.Save(uint32(p), 0, nil)
+		all = append(all, snapshotPart{version, records, Snapshots{x.Node}.Undelivered(uint32(p))})
 	}
 	return all
 }
@@ -31,7 +31,7 @@ func (w *nodeWorld) startWith(id string, incarnation uint64, parts []snapshotPar
 func (x *worldNodeRun) restoreAll(parts []snapshotPart) {
 	for p, s := range parts {
 		if s.version.Term > 0 {
-			if err := x.Restore(uint32(p), s.version, s.records, s.grants); err != nil {
+			if err := (Snapshots{x.Node}).Restore(uint32(p), s.version, s.records, s.grants); err != nil {
 				x.world.t.Fatal(err)
 			}
 		}

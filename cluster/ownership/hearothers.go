@@ -89,7 +89,7 @@ func (n *Node) noteAsked(left map[uint32]uint64, awaited map[view.Life]bool) {
 				fill(n.unasked)
 			}
 			delete(left, p)
-		case len(awaited) == 0 || awaited[x.replica.Claim.Owner] && x.isFedByOwner():
+		case len(awaited) == 0 || awaited[x.replica.Claim.Owner] && x.replica.IsFed():
 			x.wereAsked()
 			delete(left, p)
 		}
@@ -97,9 +97,6 @@ func (n *Node) noteAsked(left map[uint32]uint64, awaited map[view.Life]bool) {
 	}
 	n.LookSoon() // predecessors may have ended
 }
-
-// isFedByOwner reports whether the owner has decided already, as it has fed this copy: all that it has ever granted from a copy is in what it has. x.mu is held.
-func (x *partition) isFedByOwner() bool { return x.replica.Version.Term == x.replica.Claim.Term }
 
 // wereAsked notes that the members were asked for what they have granted. x.mu is held.
 func (x *partition) wereAsked() {

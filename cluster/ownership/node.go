@@ -159,7 +159,7 @@ func (n *Node) watch(ctx context.Context) {
 		n.standIn()
 		if time.Since(dropped) >= dropEvery {
 			dropped = time.Now()
-			n.dropUnused()
+			n.parts.dropUnused()
 		}
 		select {
 		case <-ctx.Done():
@@ -235,10 +235,10 @@ func (n *Node) Report() view.Report {
 		return n.report
 	}
 	r, news := n.report.Following(n.view, n.plan, func(p int) bool {
-		settled, _ := n.parts[p].report()
+		settled, _ := n.parts.report(p)
 		return settled
 	}, func(p int) bool {
-		_, complete := n.parts[p].report()
+		_, complete := n.parts.report(p)
 		return complete
 	})
 	if news {

@@ -158,23 +158,24 @@ func (x *partition) stepAs(e replica.Event, added []Batch, valid bool) {
 		x.node.waiting.Add(1)
 	case was == replica.Waiting:
 		x.node.waiting.Add(-1)
-		x.noteArrival(e.Kind)
+		noteArrival(x.node.Observer, &x.replica, e.Kind)
 	}
 }
 
-// noteArrival tells how this node has got the partition, in which it has waited until an event of that kind.
-func (x *partition) noteArrival(kind replica.EventKind) {
-	switch r := &x.replica; {
+// noteArrival tells how this node has got a partition, in which it has waited until an event of that kind.
+func noteArrival(o Observer, r *replica.Replica, kind replica.EventKind) {
+	switch {
 	case r.State != replica.Deciding || len(r.Claim.Predecessors) == 0:
 	case kind == replica.Ended:
-		x.node.Observer.Moved(Continued)
+		o.Moved(Continued)
 	default:
-		x.node.Observer.Moved(Received)
+		o.Moved(Received)
 	}
 }
 
-// report returns what the node reports of it.
-func (x *partition) report() (settled, complete bool) {
+// report returns what the node reports of a partition.
+func (ps partitions) report(p int) (settled, complete bool) {
+	x := &ps[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.replica.Report()
@@ -191,7 +192,7 @@ func (x *partition) act(a *replica.Action, added []Batch) {
 				} else {
 					x.node.Shard.AddGrantsToCopy(x.p, b.Grants)
 					x.deltas.shared = append(x.deltas.shared, sharedBatch{a.To, b})
-					x.setUnderway()
+					x.node.Shard.Underway(x.p, x.deltas.grants())
 					x.in.feed.apart = true
 				}
 				x.node.Observer.Added(len(b.Grants))
@@ -302,7 +303,7 @@ func (x *partition) trimBatches(below uint64) {
 	if len(x.deltas.own.batches) == had {
 		return
 	}
-	x.setUnderway()
+	x.node.Shard.Underway(x.p, x.deltas.grants())
 	x.node.batches.Add(int64(len(x.deltas.own.batches) - had))
 }
 
@@ -311,29 +312,25 @@ func (x *partition) trimShared(known func(b *sharedBatch) bool) {
 	had := len(x.deltas.shared)
 	x.deltas.shared = slices.DeleteFunc(x.deltas.shared, func(b sharedBatch) bool { return known(&b) })
 	if len(x.deltas.shared) < had {
-		x.setUnderway()
+		x.node.Shard.Underway(x.p, x.deltas.grants())
 	}
 }
 
-// setUnderway has records of the owner merged with the deltas that it may not have.
-func (x *partition) setUnderway() {
-	var grants []shard.Grant
-	for _, b := range x.deltas.own.batches {
-		grants = append(grants, b.Grants...)
+// grants are those of all deltas: records of the owner are merged with them, as it may not have them.
+func (d *deltas) grants() (all []shard.Grant) {
+	for _, b := range d.own.batches {
+		all = append(all, b.Grants...)
 	}
-	for _, b := range x.deltas.shared {
-		grants = append(grants, b.Grants...)
+	for _, b := range d.shared {
+		all = append(all, b.Grants...)
 	}
-	x.node.Shard.Underway(x.p, grants)
+	return all
 }
 
 // dropUnused gives up copies that have been of no use for long. What a node has from its snapshot may be the only copy until a view names this life.
-func (n *Node) dropUnused() {
-	if n.joined.Load() == 0 {
-		return
-	}
-	for x := range n.parts.each {
-		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(x.p); {
+func (ps partitions) dropUnused() {
+	for x := range ps.each {
+		switch may := x.node.joined.Load() > 0 && x.replica.MayDrop() && !x.node.Shard.HasGrants(x.p); {
 		case !may:
 			x.deltas.own.idle = time.Time{}
 		case x.deltas.own.idle.IsZero():

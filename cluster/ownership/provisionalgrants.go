@@ -79,17 +79,16 @@ func (x *partition) owes(to view.Life, begins bool) (after uint64, ok bool) {
 		return 0, false
 	case r.Claim.Owner == to:
 		return max(x.deltas.own.added, x.deltas.own.shared.of(to)), true
-	case r.Claim.Standby == to && !(begins && x.node.Peers.Reaches(r.Claim.Owner)), !begins && x.mayStandIn(to):
+	case r.Claim.Standby == to && !(begins && x.node.Peers.Reaches(r.Claim.Owner)), !begins && x.node.mayStandIn(to, x.p, &r.Claim):
 		return x.deltas.own.shared.of(to), true
 	}
 	return 0, false
 }
 
-// mayStandIn reports whether a node may stand in for others, which has asked: else it grants what this one has granted.
-func (x *partition) mayStandIn(l view.Life) bool {
-	c := &x.replica.Claim
-	standIns := x.node.StandIns()
-	return standIns != nil && standIns[x.p] == l || l.ID == c.Owner.ID || l.ID == c.Standby.ID
+// mayStandIn reports whether a node may stand in for others in a partition, for which it has asked: else it grants what this one has granted.
+func (n *shared) mayStandIn(l view.Life, p uint32, c *replica.Claim) bool {
+	standIns := n.StandIns()
+	return standIns != nil && standIns[p] == l || l.ID == c.Owner.ID || l.ID == c.Standby.ID
 }
 
 // post returns what a node is to have, which has all deltas up to known, and for good if it is the owner all up to added; nil if there are none. If it has all, the

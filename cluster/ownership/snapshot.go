@@ -10,9 +10,12 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// Snapshots are the copies of a Node, as they are kept while it does not run.
+type Snapshots struct{ *Node }
+
 // Save returns what this node has of a partition for a snapshot: records of the counters that matter after outlive, and how many there are.
 // ok is false if it has no copy. Checks are decided meanwhile.
-func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replica.Version, records []byte, counters int, ok bool) {
+func (n Snapshots) Save(p uint32, outlive time.Duration, buf []byte) (version replica.Version, records []byte, counters int, ok bool) {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -28,7 +31,7 @@ func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replic
 }
 
 // Forget takes back what Restore has laid down.
-func (n *Node) Forget() {
+func (n Snapshots) Forget() {
 	for x := range n.parts.each {
 		x.forget()
 	}
@@ -57,10 +60,10 @@ func (x *partition) forgetLostViews(from view.Life, m *Changes) {
 }
 
 // Expect says which lives were members when the snapshot was written that Restore lays down. It must be called before Adopt and Run.
-func (n *Node) Expect(members []view.Life) { n.expected = members }
+func (n Snapshots) Expect(members []view.Life) { n.expected = members }
 
 // Expected returns the lives that were members then, as long as this node has copies that Restore has laid down.
-func (n *Node) Expected() []view.Life {
+func (n Snapshots) Expected() []view.Life {
 	if n.Restored() == 0 {
 		return nil
 	}
@@ -68,7 +71,7 @@ func (n *Node) Expected() []view.Life {
 }
 
 // Restored returns the highest term of the copies that Restore has laid down.
-func (n *Node) Restored() (term uint64) {
+func (n Snapshots) Restored() (term uint64) {
 	for x := range n.parts.each {
 		if x.in.search.restored {
 			term = max(term, x.replica.Version.Term)
@@ -78,7 +81,7 @@ func (n *Node) Restored() (term uint64) {
 }
 
 // Undelivered returns the grants of a partition that its owner is not known to have. Nothing is granted or delivered any more.
-func (n *Node) Undelivered(p uint32) (grants []shard.Grant) {
+func (n Snapshots) Undelivered(p uint32) (grants []shard.Grant) {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +101,7 @@ func (n *Node) Undelivered(p uint32) (grants []shard.Grant) {
 
 // Restore lays down what a snapshot has of a partition, with the grants that were undelivered, which are deltas of this life from now on. It must be called before
 // Adopt and Run, once for each partition.
-func (n *Node) Restore(p uint32, version replica.Version, records []byte, grants []shard.Grant) error {
+func (n Snapshots) Restore(p uint32, version replica.Version, records []byte, grants []shard.Grant) error {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -348,6 +348,9 @@ func (r Replica) drop() (Replica, []Action) {
 	return r, []Action{{Kind: Discard}}
 }
 
+// IsFed reports whether the owner has fed this copy. It has decided then, so all that it has ever granted from a copy is in what it has.
+func (r *Replica) IsFed() bool { return r.Version.Term == r.Claim.Term }
+
 // MayDrop reports whether the copy is of no use: the view names another standby, the node does not stand in, has no deltas, and has not reported in
 // this view that its copy is complete, by which the next view could name it.
 func (r *Replica) MayDrop() bool {

@@ -136,6 +136,12 @@ func (v *View) IsMember(l Life) bool {
 	return found && v.Members[i].State != Gone
 }
 
+// IsLeaving reports whether a life is a member that leaves.
+func (v *View) IsLeaving(l Life) bool {
+	i, found := v.index(l)
+	return found && v.Members[i].State == Leaving
+}
+
 func (v *View) index(l Life) (int, bool) {
 	return findLife(v.Members, func(m *Member) *Life { return &m.Life }, l)
 }

@@ -19,6 +19,12 @@ const table = "see the table in test/arch/arch_test.go"
 // maxLines is how long a Go file may be, except for generated ones.
 const maxLines = 700
 
+// Bounds of what a reader of package cluster, and of those within it, must hold in mind at once: lines of a function, and methods of a type.
+const (
+	maxFunction = 40
+	maxMethods  = 40
+)
+
 // file is one Go file of the module.
 type file struct {
 	pkg       string // its directory in the module, such as "cluster/etcd"
@@ -77,8 +83,10 @@ func check(files []file) []string {
 		violations = append(violations, checkRelays(f)...)
 		violations = append(violations, checkSleep(f)...)
 		violations = append(violations, checkLength(f)...)
+		violations = append(violations, checkFunctions(f)...)
 		violations = append(violations, checkAlgorithms(f, algorithms)...)
 	}
+	violations = append(violations, checkMethods(files)...)
 	return append(violations, checkPackages(files)...)
 }
 
@@ -146,6 +154,59 @@ func checkLength(f file) []string {
 		return nil
 	}
 	return []string{f.at(f.ast, "has %d lines, more than %d: split it by what is in it", lines, maxLines)}
+}
+
+// isOfCluster reports whether a file has code of package cluster, or of one within it, neither generated nor of tests.
+func (f file) isOfCluster() bool { return isWithin(f.pkg, "cluster") && !f.test && !f.generated }
+
+// checkFunctions finds functions of package cluster that are too long.
+func checkFunctions(f file) (violations []string) {
+	if !f.isOfCluster() {
+		return nil
+	}
+	for _, d := range f.ast.Decls {
+		fn, is := d.(*ast.FuncDecl)
+		if !is {
+			continue
+		}
+		if lines := f.set.Position(fn.End()).Line - f.set.Position(fn.Pos()).Line + 1; lines > maxFunction {
+			violations = append(violations, f.at(fn.Name, "%s has %d lines, more than %d", fn.Name.Name, lines, maxFunction))
+		}
+	}
+	return violations
+}
+
+// checkMethods finds types of package cluster that have too many methods.
+func checkMethods(files []file) (violations []string) {
+	methods := make(map[string]int) // by type, with its package
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if fn, is := d.(*ast.FuncDecl); is && fn.Recv != nil && f.isOfCluster() {
+				methods[f.pkg+"."+receiver(fn)]++
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(methods)) {
+		if methods[name] > maxMethods {
+			violations = append(violations, fmt.Sprintf("%s has %d methods, more than %d: it is about several things", name, methods[name], maxMethods))
+		}
+	}
+	return violations
+}
+
+// receiver returns the name of the type of which a function is a method.
+func receiver(fn *ast.FuncDecl) string {
+	typ := fn.Recv.List[0].Type
+	if pointer, is := typ.(*ast.StarExpr); is {
+		typ = pointer.X
+	}
+	if generic, is := typ.(*ast.IndexExpr); is {
+		typ = generic.X
+	}
+	if name, is := typ.(*ast.Ident); is {
+		return name.Name
+	}
+	return "?"
 }
 
 // declaredAlgorithms returns the names of the constants of type Algorithm of package algorithms.
