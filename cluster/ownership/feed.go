@@ -28,25 +28,35 @@ const (
 
 // feed is how far a node is fed. The zero value is that of none. Its place in partition.feeds is its number as a follower of the shard.
 type feed struct {
-	to      view.Life
-	session uint64
-	index   uint64   // of the last message that was made
-	unsent  *Changes // that message, until it has arrived; or nil
-	told    uint64   // the last view in which the node has reported that its copy is complete
-	// version and acknowledged are those of the last message with which its copy was complete, zero before.
-	version      replica.Version
-	acknowledged replica.Acknowledged
+	to view.Life
+	progress
+	known
 	// brief is since when it has been given short-lived counters, the zero time if it is not.
 	brief time.Time
 	// rests says that there was nothing to send when this node looked last, after it had ceased to decide for good.
 	rests bool
 	// later is until when nothing is sent: it could not be taken.
 	later time.Time
-	round uint64 // of unsent, as Observer counts
 	// base is the version of the copy that the node has already, of which it is sent the changes; or zero.
 	base replica.Version
 	// finalFor is the term of the owner for which this feed ends with the final state; else 0.
 	finalFor uint64
+}
+
+// progress is which messages of a feed were made.
+type progress struct {
+	session uint64
+	index   uint64   // of the last message
+	unsent  *Changes // that message, until it has arrived; or nil
+	round   uint64   // of unsent, as Observer counts
+}
+
+// known is what is known of the copy of the node that is fed.
+type known struct {
+	// version and acknowledged are those of the last message with which it was complete, zero before.
+	version      replica.Version
+	acknowledged replica.Acknowledged
+	told         uint64 // the last view in which the node has reported that it is complete
 }
 
 // isCopy reports whether the receiver has no complete copy yet, and no final state is due: then there is no hurry.
@@ -126,7 +136,7 @@ func (x *partition) tuneFeed(f shard.Follower) {
 
 // beginFeed begins to feed a node, with everything, unless it has given the final state just now. x.mu is held.
 func (x *partition) beginFeed(f shard.Follower, to view.Life) {
-	x.out.feeds[f] = feed{to: to, session: x.node.session.Add(1)}
+	x.out.feeds[f] = feed{to: to, progress: progress{session: x.node.session.Add(1)}}
 	if x.in.given.isOf(f, to) {
 		x.out.feeds[f].base = x.in.given.version
 		x.in.given = given{}

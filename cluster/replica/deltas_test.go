@@ -40,7 +40,7 @@ func TestDeltasOfLives(t *testing.T) {
 func TestMayDrop(t *testing.T) {
 	self, other := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}
 	unused := func() Replica {
-		return Replica{Self: self, State: Following, Claim: Claim{Number: 5, Partition: view.Partition{Owner: view.Life{ID: "c"}, Standby: other}}, Deltas: Deltas{First: 1, Next: 1}}
+		return Replica{Self: self, State: Following, Claim: Claim{Number: 5, Partition: view.Partition{Owner: view.Life{ID: "c"}, Standby: other}}, Own: Own{Deltas: Deltas{First: 1, Next: 1}}}
 	}
 	for name, tc := range map[string]struct {
 		change func(r *Replica)
@@ -69,7 +69,7 @@ func TestMayDrop(t *testing.T) {
 func TestSharedDeltas(t *testing.T) {
 	owner, standby, former := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}, view.Life{ID: "c", Incarnation: 1}
 	claim := Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}}
-	r := Replica{Self: standby, Grantor: standby, State: Following, Claim: claim, Version: Version{2, 7}, Deltas: Deltas{1, 1}}
+	r := Replica{Self: standby, Own: Own{standby, Deltas{1, 1}}, State: Following, Claim: claim, Copy: Copy{Version: Version{2, 7}}}
 	posted := func(first, next uint64) Event { return Event{Kind: Posted, From: former, Deltas: Deltas{first, next}} }
 
 	shared, actions := r.Step(posted(1, 3), true)
@@ -113,8 +113,8 @@ func TestSharedDeltasOfFormerLives(t *testing.T) {
 	for _, incarnation := range []uint64{4, view.UncountedIncarnation(3, time.Unix(1, 0), 0)} {
 		later := view.Life{ID: "c", Incarnation: incarnation}
 		r := Replica{
-			Self: standby, Grantor: standby, State: Following, Claim: Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}},
-			Version: Version{2, 7}, Deltas: Deltas{1, 1},
+			Self: standby, State: Following, Claim: Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}},
+			Own: Own{standby, Deltas{1, 1}}, Copy: Copy{Version: Version{2, 7}},
 		}
 		next := Claim{Number: 5, Partition: view.Partition{Owner: standby, Term: 5, Predecessors: []view.Life{owner}}}
 		r, _ = r.Step(Event{Kind: Posted, From: former, Deltas: Deltas{1, 6}}, true)

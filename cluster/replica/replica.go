@@ -44,17 +44,8 @@ type Claim struct {
 	view.Partition
 }
 
-// Replica is the copy of a partition on one life of a node.
-type Replica struct {
-	Self view.Life
-	// Grantor is the life by which this node's deltas are numbered: the one that it was first, if a registry has counted it since.
-	Grantor view.Life
-	State   State
-	// Claim is what the newest view that the node has adopted says.
-	// State >= Waiting implies Claim.Owner == Self, and Claim.Owner == Self implies State >= Waiting.
-	// State == Deciding implies Version.Term == Claim.Term.
-	// State == Following implies Version.Term == Claim.Term.
-	Claim Claim
+// Copy is what a node has of the counters of a partition.
+type Copy struct {
 	// Version is that of the copy. State == None is equivalent to Version == Version{}, except that a Waiting one may have none.
 	Version Version
 	// Acknowledged are the deltas that are in the copy.
@@ -62,15 +53,34 @@ type Replica struct {
 	// Shared are deltas that former standbys have posted to this node, as the standby, while they did not reach the owner. They are over the copy, beyond
 	// Acknowledged. IsGrantable unless it is nil.
 	Shared Acknowledged
+	// Complete is the number of the last view in which the view's owner has fed it everything, 0 for none. Complete <= Claim.Number.
+	Complete uint64
+}
+
+// Own is what a node has granted itself from its copy.
+type Own struct {
+	// Grantor is the life by which this node's deltas are numbered: the one that it was first, if a registry has counted it since.
+	Grantor view.Life
+	// Deltas are this node's own: those that it granted from its copy and that no owner is known to have.
+	Deltas Deltas
+}
+
+// Replica is the copy of a partition on one life of a node.
+type Replica struct {
+	Self view.Life
+	Own
+	State State
+	// Claim is what the newest view that the node has adopted says.
+	// State >= Waiting implies Claim.Owner == Self, and Claim.Owner == Self implies State >= Waiting.
+	// State == Deciding implies Version.Term == Claim.Term.
+	// State == Following implies Version.Term == Claim.Term.
+	Claim Claim
+	Copy
 	// Gave is the term of the owner to which it gave its final state as an owner that decided, 0 for none: its copy was complete then.
 	// Gave > 0 implies State == Learning, Gave == Claim.Term and Claim.Standby == Self.
 	Gave uint64
 	// StandsIn says that it grants from what it has in the place of lives that are gone, in the view that Claim is of. Then State < Waiting.
 	StandsIn bool
-	// Deltas are this node's own: those that it granted from its copy and that no owner is known to have.
-	Deltas Deltas
-	// Complete is the number of the last view in which the view's owner has fed it everything, 0 for none. Complete <= Claim.Number.
-	Complete uint64
 	// Heard are the predecessors whose final states it has, or that have ended: Heard is a subset of Claim.Predecessors while Waiting,
 	// and empty else.
 	Heard []view.Life

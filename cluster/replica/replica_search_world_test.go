@@ -196,8 +196,8 @@ func (w *world) hasSaidFarewell(l life) bool {
 func (w *world) replica(i int) Replica {
 	n := &w.nodes[i]
 	r := Replica{
-		Self: lifeTable[n.life], Grantor: lifeTable[n.life], State: n.state, Version: Version{uint64(n.term), uint64(n.sequence)}, Acknowledged: n.acked.unpack(), Shared: n.shared.unpack(),
-		Deltas: Deltas{uint64(n.first), uint64(n.next)}, Complete: uint64(n.complete), Heard: n.heard.unpack(), StandsIn: n.standsIn,
+		Self: lifeTable[n.life], Own: Own{lifeTable[n.life], Deltas{uint64(n.first), uint64(n.next)}}, State: n.state, Heard: n.heard.unpack(), StandsIn: n.standsIn,
+		Copy: Copy{Version{uint64(n.term), uint64(n.sequence)}, n.acked.unpack(), n.shared.unpack(), uint64(n.complete)},
 	}
 	r.Claim = w.claim(n.view)
 	if n.gave {

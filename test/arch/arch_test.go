@@ -125,6 +125,14 @@ var clockless = []string{"algorithms", "ring", "rules", "cluster/view", "cluster
 // relayless packages decide about copies. Which member is reached, and through which one, is a matter of transport: they are told which one is reached.
 var relayless = []string{"cluster/ownership", "cluster/replica", "cluster/view"}
 
+// ofPartitions are the structs that a node has for each partition, and those within them.
+var ofPartitions = []string{
+	"cluster/replica.Replica", "cluster/replica.Claim", "cluster/replica.Copy", "cluster/replica.Own",
+	"cluster/ownership.partition", "cluster/ownership.sending", "cluster/ownership.receiving", "cluster/ownership.deltas", "cluster/ownership.ownDeltas",
+	"cluster/ownership.place", "cluster/ownership.feed", "cluster/ownership.progress", "cluster/ownership.known", "cluster/ownership.intake",
+	"cluster/ownership.salvage", "cluster/ownership.given",
+}
+
 func TestArchitecture(t *testing.T) {
 	// The files are opened in this process rather than by go list in another, so
 	// that go test sees when its cached result is out of date.

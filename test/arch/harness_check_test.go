@@ -19,10 +19,11 @@ const table = "see the table in test/arch/arch_test.go"
 // maxLines is how long a Go file may be, except for generated ones.
 const maxLines = 700
 
-// Bounds of what a reader of package cluster, and of those within it, must hold in mind at once: lines of a function, and methods of a type.
+// Bounds of what a reader of package cluster, and of those within it, must hold in mind at once: lines of a function, methods of a type, and fields.
 const (
 	maxFunction = 40
 	maxMethods  = 40
+	maxFields   = 8 // of a struct of one partition
 )
 
 // file is one Go file of the module.
@@ -84,6 +85,7 @@ func check(files []file) []string {
 		violations = append(violations, checkSleep(f)...)
 		violations = append(violations, checkLength(f)...)
 		violations = append(violations, checkFunctions(f)...)
+		violations = append(violations, checkFields(f)...)
 		violations = append(violations, checkAlgorithms(f, algorithms)...)
 	}
 	violations = append(violations, checkMethods(files)...)
@@ -173,6 +175,25 @@ func checkFunctions(f file) (violations []string) {
 			violations = append(violations, f.at(fn.Name, "%s has %d lines, more than %d", fn.Name.Name, lines, maxFunction))
 		}
 	}
+	return violations
+}
+
+// checkFields finds structs of partitions that have too many fields.
+func checkFields(f file) (violations []string) {
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		spec, is := n.(*ast.TypeSpec)
+		if !is || f.test || !slices.Contains(ofPartitions, f.pkg+"."+spec.Name.Name) {
+			return true
+		}
+		fields := 0
+		for _, field := range spec.Type.(*ast.StructType).Fields.List {
+			fields += max(1, len(field.Names))
+		}
+		if fields > maxFields {
+			violations = append(violations, f.at(spec, "%s has %d fields, more than %d: group those that belong together", spec.Name.Name, fields, maxFields))
+		}
+		return true
+	})
 	return violations
 }
 
