@@ -14,7 +14,7 @@ import (
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
-// hearAgain is how long it waits before it asks a member again whose call has failed, or which has an earlier view.
+// hearAgain is how long it waits before it asks a member again whose call has failed, or which has an earlier view; then twice as long each time.
 const hearAgain = 2 * time.Millisecond
 
 // hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
@@ -51,8 +51,10 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 		}
 		var h hearing
 		if h, goesOn = <-heard; goesOn {
-			delete(awaited, h.from)
 			n.Add(h.from, h.posts)
+			if h.last {
+				delete(awaited, h.from)
+			}
 		}
 	}
 	n.noteAsked(left, nil)
@@ -115,33 +117,32 @@ func (x *partition) mustHear() bool {
 	return r.State == replica.Waiting && x.deltas.heard != r.Claim.Term
 }
 
-// hearing is what one standby has granted.
+// hearing is what one node has granted, as it says, or that it is not asked any more.
 type hearing struct {
 	from  view.Life
 	posts []Post
+	last  bool // it is not asked again
 }
 
-// hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what each
-// has answered, nothing of one that has not, and ends with ctx at the latest. A node that is reached is asked again if the call fails, or if it has not adopted the
-// view of that number yet, before which it may still grant. With the number 0 each is asked once.
+// hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what they
+// answer, and ends with ctx at the latest: its caller receives until then. A node is asked again if it has not adopted the view of that number yet, before which it may
+// still grant, or if the call fails although this node reaches it. With the number 0 each is asked once.
 func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64) <-chan hearing {
-	heard := make(chan hearing, len(lives))
+	heard := make(chan hearing)
 	var all sync.WaitGroup
 	for _, l := range lives {
 		all.Go(func() {
-			answer, answered := hearing{from: l}, false
-			for {
+			for again := hearAgain; ; again *= 2 {
 				posts, adopted, err := n.Peers.Hear(ctx, l)
-				if err == nil {
-					answer.posts, answered = posts, true
+				if err != nil && ctx.Err() != nil {
+					return
 				}
-				if number == 0 || err == nil && adopted >= number || ctx.Err() != nil || !n.Peers.Reaches(l) {
-					break
+				last := number == 0 || err == nil && adopted >= number || err != nil && !n.Peers.ReachesID(l.ID)
+				heard <- hearing{l, posts, last}
+				if last {
+					return
 				}
-				pause(ctx, hearAgain, nil)
-			}
-			if answered {
-				heard <- answer
+				pause(ctx, again, nil)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package ownership
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -232,18 +231,29 @@ func checkTakeOver(t *testing.T, late bool) {
 }
 
 // A new standby asks the members for what they have granted before it grants from its copy. It does not wait for the owner, which has fed it that copy: if the owner
-// stands still just then, checks find the standby ready. That holds also where there is no other member.
+// stands still just then, checks find the standby ready. Nor does it for a member that only others reach.
 func TestNewStandbysDoNotWaitForTheOwner(t *testing.T) {
-	for _, others := range []int{0, 1} {
-		t.Run(fmt.Sprint(others), func(t *testing.T) {
+	for name, tc := range map[string]struct{ others, unreached bool }{
+		"no other member":                       {},
+		"another member":                        {others: true},
+		"another member that only others reach": {others: true, unreached: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			runWorld(t, 1, func(w *nodeWorld) {
 				a := w.start("a", 1)
-				if others > 0 {
+				if tc.others {
 					w.start("b", 1)
 				}
 				w.awaitSettled()
 				_, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
-				x := w.start("f", 1)
+				x := w.newNode("f", 1)
+				x.Peers = withHear{x, tc.unreached, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
+					if tc.unreached && to.ID == "b" {
+						return nil, 0, errors.New("no route")
+					}
+					return x.Hear(ctx, to)
+				}}
+				w.begin(x)
 				w.haltOnceStandby(a, x, p)
 				w.await(func(part view.Partition) bool { return part.Standby == x.Self }, x, p)
 				w.wait(5 * time.Millisecond) // calls take 1.2 ms at most
@@ -280,10 +290,15 @@ func (w *nodeWorld) haltOnceStandby(owner, standby *worldNodeRun, p int) {
 	w.t.Fatalf("after 10 s: %+v", w.written().Partitions[p])
 }
 
-// withHear is a node whose calls of Hear are others.
+// withHear is a node whose calls of Hear are others, and that may not reach b itself.
 type withHear struct {
 	*worldNodeRun
-	hear func(ctx context.Context, to view.Life) ([]Post, uint64, error)
+	unreached bool
+	hear      func(ctx context.Context, to view.Life) ([]Post, uint64, error)
+}
+
+func (x withHear) ReachesID(id string) bool {
+	return !(x.unreached && id == "b") && x.worldNodeRun.ReachesID(id)
 }
 
 func (x withHear) Hear(ctx context.Context, to view.Life) ([]Post, uint64, error) {
@@ -313,7 +328,7 @@ func TestNewStandbysAskAgain(t *testing.T) {
 					}
 				}
 				x, failed := w.newNode("f", 1), false
-				x.Peers = withHear{x, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
+				x.Peers = withHear{x, false, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
 					if v := x.View(); to == b.Self && !failed && v.Partitions[p].Standby == x.Self {
 						failed = true
 						adopted, err := first(v.Number)
