@@ -1,6 +1,7 @@
 package memetcd
 
 import (
+	"context"
 	"net"
 	"sync"
 )
@@ -50,9 +51,10 @@ func (g *gate) pass(done <-chan struct{}) error {
 	}
 }
 
-// gatedListener makes connections that are read and written only while the gate is open.
+// gatedListener makes connections that are read and written only while the gate is open, and that end with ctx.
 type gatedListener struct {
 	net.Listener
+	ctx  context.Context
 	gate *gate
 }
 
@@ -62,14 +64,18 @@ func (l gatedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gatedConn{Conn: c, gate: l.gate, done: make(chan struct{})}, nil
+	gated := &gatedConn{Conn: c, gate: l.gate, done: make(chan struct{})}
+	gated.forget = context.AfterFunc(l.ctx, func() { _ = gated.end() }) // gRPC waits for a client whose greeting does not arrive
+	return gated, nil
 }
 
 type gatedConn struct {
 	net.Conn
 	gate *gate
 	once sync.Once
-	done chan struct{} // closed by Close
+	done chan struct{} // closed by end
+
+	forget func() bool // has the listener not end it
 }
 
 // Read implements net.Conn.
@@ -91,6 +97,11 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *gatedConn) Close() error {
+	c.forget()
+	return c.end()
+}
+
+func (c *gatedConn) end() error {
 	c.once.Do(func() { close(c.done) })
 	return c.Conn.Close()
 }

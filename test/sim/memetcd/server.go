@@ -64,7 +64,7 @@ func (s *Server) Start(l net.Listener) {
 	s.electLocked()
 	s.mu.Unlock()
 	r.parts.Go(func() { s.expire(ctx) })
-	r.parts.Go(func() { _ = r.grpc.Serve(gatedListener{l, &s.gate}) }) // ends with Stop
+	r.parts.Go(func() { _ = r.grpc.Serve(gatedListener{l, ctx, &s.gate}) }) // ends with Stop
 }
 
 // Stop breaks all connections and keeps what is stored. It may be called again.

@@ -45,6 +45,24 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// A server that stops does not wait for a client that has connected and whose greeting does not arrive, as when the network is cut just then.
+func TestStopWithASilentConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newInMemory(t)
+		silent, err := m.here.Dial(t.Context(), m.endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Close() }()
+		synctest.Wait() // it is accepted
+		began := time.Now()
+		m.Stop()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it stops after %v", took)
+		}
+	})
+}
+
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newInMemory(t)
