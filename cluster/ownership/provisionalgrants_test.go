@@ -185,24 +185,32 @@ func TestFedStandbysKeepSharedGrants(t *testing.T) { checkTakeOver(t, false) }
 // A standby that has not reached a former one hears that before it takes over.
 func TestNewOwnersHearFormerStandbys(t *testing.T) { checkTakeOver(t, true) }
 
+// cutOwnerFromStandby returns the owner of a key, a, and its standby, b, which have been cut off from each other, and of which b has granted so much since. Once f has
+// joined, f is the standby.
+func (w *nodeWorld) cutOwnerFromStandby(granted int) (a, b *worldNodeRun, key ring.Key, p int) {
+	w.t.Helper()
+	a, b = w.start("a", 1), w.start("b", 1)
+	w.awaitSettled()
+	key, p = w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
+	w.check(key)
+	w.wait(time.Second)
+	w.separate("a", "b", true)
+	w.wait(100 * time.Millisecond)
+	for range granted {
+		if g := b.decide(key, true); !g.Allowed {
+			w.t.Fatalf("the standby: %+v", g)
+		}
+	}
+	return a, b, key, p
+}
+
 // checkTakeOver has f take over from a, which says farewell, after b has granted as the standby before f. b is cut off from a; if late, also from etcd, so that it does
 // not know of f, and from f until a has ended.
 func checkTakeOver(t *testing.T, late bool) {
 	runWorld(t, 1, func(w *nodeWorld) {
-		a, b := w.start("a", 1), w.start("b", 1)
-		w.awaitSettled()
-		f := view.Life{ID: "f", Incarnation: 1}
-		key, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
-		w.check(key)
-		w.wait(time.Second)
-		w.separate("a", "b", true)
-		w.wait(100 * time.Millisecond)
 		const granted = 10
-		for range granted {
-			if g := b.decide(key, true); !g.Allowed {
-				t.Fatalf("the standby: %+v", g)
-			}
-		}
+		a, _, key, p := w.cutOwnerFromStandby(granted)
+		f := view.Life{ID: "f", Incarnation: 1}
 		x := w.start("f", 1)
 		w.separate("b", "f", late)
 		w.separate("b", "etcd", late)
@@ -313,20 +321,8 @@ func TestNewStandbysAskAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runWorld(t, 1, func(w *nodeWorld) {
-				a, b := w.start("a", 1), w.start("b", 1)
-				w.awaitSettled()
-				key, p := w.keyOfPlace(view.Place{Owner: "a", Standby: "f"}, "f")
-				w.check(key)
-				w.wait(time.Second)
-				w.separate("a", "b", true)
-				w.wait(100 * time.Millisecond)
 				const granted = 10
-				for range granted {
-					if g := b.decide(key, true); !g.Allowed {
-						t.Errorf("the former standby: %+v", g)
-						return
-					}
-				}
+				a, b, key, p := w.cutOwnerFromStandby(granted)
 				x, failed := w.newNode("f", 1), false
 				x.Peers = withHear{x, false, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
 					if v := x.View(); to == b.Self && !failed && v.Partitions[p].Standby == x.Self {
