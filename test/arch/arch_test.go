@@ -4,6 +4,7 @@ package arch
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -145,5 +146,11 @@ func TestArchitecture(t *testing.T) {
 	}
 	for _, violation := range check(files) {
 		t.Error(violation)
+	}
+	declared := declaredTypes(files)
+	for _, name := range ofPartitions {
+		if !slices.Contains(declared, name) {
+			t.Errorf("%s is named in ofPartitions, and is no type", name)
+		}
 	}
 }

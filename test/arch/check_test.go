@@ -69,6 +69,8 @@ func TestCheckFindsViolations(t *testing.T) {
 		{"as many fields as may be", map[string]string{"cluster/replica/a.go": doc("replica") + "type Replica struct {\nlife\na, b, c, d, e, f, g int\n}\n"}, ""},
 		{"too many fields", map[string]string{"cluster/replica/a.go": doc("replica") + "type Replica struct {\nlife\na, b, c, d, e, f, g int\nh int\n}\n"},
 			"cluster/replica/a.go:3: Replica has 9 fields, more than 8: group those that belong together"},
+		{"no struct", map[string]string{"cluster/replica/a.go": doc("replica") + "type Replica int\n"},
+			"cluster/replica/a.go:3: Replica is no struct: take it from ofPartitions"},
 		{"as many methods as may be", map[string]string{"cluster/a.go": doc("cluster") + methods("*t", maxMethods)}, ""},
 		{"too many methods", map[string]string{"cluster/a.go": doc("cluster") + methods("*t", maxMethods), "cluster/b.go": "package cluster\n" + methods("t", 1)},
 			"cluster.t has 41 methods, more than 40: it is about several things"},
@@ -118,8 +120,8 @@ func TestCheckFindsViolations(t *testing.T) {
 // doc returns the first two lines of a file.
 func doc(pkg string) string { return "// Package " + pkg + " is a test.\npackage " + pkg + "\n" }
 
-// function returns a function of so many lines.
+// function returns the source of a function f that has that many lines.
 func function(lines int) string { return "func f() {\n" + strings.Repeat("\n", lines-2) + "}\n" }
 
-// methods returns so many methods of a type.
+// methods returns the source of that many methods of a type, each in one line.
 func methods(of string, many int) string { return strings.Repeat("func (x "+of+") f() {}\n", many) }

@@ -185,8 +185,13 @@ func checkFields(f file) (violations []string) {
 		if !is || f.test || !slices.Contains(ofPartitions, f.pkg+"."+spec.Name.Name) {
 			return true
 		}
+		structure, is := spec.Type.(*ast.StructType)
+		if !is {
+			violations = append(violations, f.at(spec, "%s is no struct: take it from ofPartitions", spec.Name.Name))
+			return true
+		}
 		fields := 0
-		for _, field := range spec.Type.(*ast.StructType).Fields.List {
+		for _, field := range structure.Fields.List {
 			fields += max(1, len(field.Names))
 		}
 		if fields > maxFields {
@@ -195,6 +200,19 @@ func checkFields(f file) (violations []string) {
 		return true
 	})
 	return violations
+}
+
+// declaredTypes returns the names of all types that files declare, with their packages.
+func declaredTypes(files []file) (names []string) {
+	for _, f := range files {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if spec, is := n.(*ast.TypeSpec); is {
+				names = append(names, f.pkg+"."+spec.Name.Name)
+			}
+			return true
+		})
+	}
+	return names
 }
 
 // checkMethods finds types of package cluster that have too many methods.
