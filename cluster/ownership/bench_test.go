@@ -59,7 +59,7 @@ func BenchmarkFeed(b *testing.B) {
 			keys = append(keys, k)
 		}
 	}
-	c := from.peer(standby)
+	c := &sender{peer: from.peer(standby), node: from}
 	limit := worldLimit
 	limit.Limit = 1 << 30
 	round := func() {

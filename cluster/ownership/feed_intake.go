@@ -5,17 +5,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
-	"github.com/weirlimit/weir/shard"
 )
-
-// intake is how far a feed has been taken. The zero value is that of none.
-type intake struct {
-	from           view.Life
-	session, index uint64 // of the last message
-	// partial says that records were laid over the copy that are not all of a later version, apart that grants of others were added to it that are not among
-	// those of its version, and may be in it until it is fed as a whole.
-	partial, apart bool
-}
 
 // Take takes changes that another node has sent. There is one receipt for each.
 func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
@@ -80,20 +70,6 @@ func (x *partition) take(from view.Life, m *Changes, onlyAwaited bool) Receipt {
 	return Taken
 }
 
-// isNext reports whether changes follow those that were taken last, where the copy has that version; else what to answer.
-func (at *intake) isNext(from view.Life, m *Changes, version replica.Version) (isNext bool, receipt Receipt) {
-	continues := at.from == from && at.session == m.Session
-	switch {
-	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
-		return false, Taken // it was before, or a later one was
-	case m.Index != 1 && !(continues && m.Index == at.index+1):
-		return false, Again
-	case m.Index == 1 && m.Base != (replica.Version{}) && (m.Base != version || at.partial || at.apart):
-		return false, Again
-	}
-	return true, Taken
-}
-
 // takeCopy tells the replica that all of a copy was laid down. x.mu is held.
 func (x *partition) takeCopy(from view.Life, m *Changes, valid bool) {
 	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
@@ -126,19 +102,6 @@ func mayTake(r *replica.Replica, from view.Life, m *Changes, valid bool) Receipt
 	}
 	return Taken
 }
-
-// given is a final state that the node goes on from, as it is the only one. The predecessor that gave it still has it: if it is the standby now, all that
-// it lacks is what changes from then on.
-type given struct {
-	by      view.Life
-	version replica.Version
-}
-
-// givenFollower is the follower of the shard that is the one that has given a final state.
-const givenFollower = shard.ToStandby
-
-// isOf reports whether the feed of follower f, to a node, can go on from what that has given.
-func (g *given) isOf(f shard.Follower, to view.Life) bool { return g.by == to && f == givenFollower }
 
 // noteGiven has the changes tracked that the standby lacks, once its final state is laid down and before anything else is counted. What this node
 // has granted itself from its copy, or was told that others have, is not among them, and its predecessor may lack it: such a standby is fed everything.

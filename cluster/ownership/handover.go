@@ -12,7 +12,7 @@ import (
 const maxRequests = 1 << 14
 
 // ask asks a peer for the final states that this node waits for.
-func (c *peer) ask(ctx context.Context) {
+func (c *sender) ask(ctx context.Context) {
 	if c.node.waiting.Load() == 0 {
 		return
 	}

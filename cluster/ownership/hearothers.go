@@ -111,12 +111,6 @@ func (x *partition) wereAsked() {
 	}
 }
 
-// mustHear reports whether this node is the owner, and asks the members before it decides from its copy. x.mu is held.
-func (x *partition) mustHear() bool {
-	r := &x.replica
-	return r.State == replica.Waiting && x.deltas.heard != r.Claim.Term
-}
-
 // hearing is what one node has granted, as it says, or that it is not asked any more.
 type hearing struct {
 	from  view.Life

@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -27,6 +28,14 @@ type Changes struct {
 	Base replica.Version
 	// ReadsBase says that the sender keeps the final state as a copy, and takes a feed with that as its Base.
 	ReadsBase bool
+}
+
+// include has a message that ends a final state say that the sender's own deltas are in it, up to the last one. A former owner has what it grants as the
+// standby in its counters. So the next owner knows of that as soon as it decides, and adds none of it twice.
+func (m *Changes) include(sender view.Life, last uint64) {
+	if had := m.Acknowledged.Of(sender); m.FinalFor > 0 && m.Complete && last > had {
+		m.Acknowledged, m.Version.Sequence = m.Acknowledged.With(sender, last), m.Version.Sequence+last-had
+	}
 }
 
 // Receipt says what has become of a message.

@@ -13,7 +13,7 @@ const maxPosts = 64
 
 // post tells a peer what this node has granted in partitions that the peer owns, if it is reached. It tells the standby as well, if the owner is not: a former
 // standby may have granted just before another one was named.
-func (c *peer) post(ctx context.Context) {
+func (c *sender) post(ctx context.Context) {
 	if !c.node.hasGranted() || !c.node.Peers.Reaches(c.life) {
 		return
 	}
@@ -89,26 +89,6 @@ func (x *partition) owes(to view.Life, begins bool) (after uint64, ok bool) {
 func (n *shared) mayStandIn(l view.Life, p uint32, c *replica.Claim) bool {
 	standIns := n.StandIns()
 	return standIns != nil && standIns[p] == l || l.ID == c.Owner.ID || l.ID == c.Standby.ID
-}
-
-// post returns what a node is to have, which has all deltas up to known, and for good if it is the owner all up to added; nil if there are none. If it has all, the
-// post is empty. Else it has all after added: what a node has that does not decide may be lost meanwhile, and a node that gets deltas takes them for all up to the
-// last. An owner that hears its standbys gets all in any case.
-func (d *ownDeltas) post(p uint32, known, added uint64, begins bool) *Post {
-	last := len(d.batches) - 1
-	if last < 0 {
-		return nil
-	}
-	m := &Post{Partition: p}
-	if begins && d.batches[last].Number <= known {
-		return m
-	}
-	for _, b := range d.batches {
-		if b.Number > added || !begins {
-			m.Batches = append(m.Batches, b)
-		}
-	}
-	return m
 }
 
 // takeGrants makes deltas of what the shard has granted from its copy, until there are most. x.mu is held.

@@ -358,7 +358,7 @@ func TestLostDeltasAreSentAgainAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runWorld(t, 1, func(w *nodeWorld) {
 				n := w.newNode("c", 1)
-				c := &peer{node: n.Node, life: d, due: make(chan struct{}, 1)}
+				c := &peer{life: d, due: make(chan struct{}, 1)}
 				n.byLife.Store(&map[view.Life]*peer{d: c})
 				x := &n.parts[5]
 				x.deltas.own.batches, x.deltas.own.shared, x.replica.Claim.Owner = []Batch{{Number: 3}}, mark{d, 3}, d
