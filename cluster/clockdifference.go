@@ -26,16 +26,6 @@ func aheadOf(clock, asked, answered int64) time.Duration {
 	return 0
 }
 
-// compare records the clock of a member, as aheadOf reads it.
-func (s *memberStatus) compare(clock, asked, answered int64) {
-	if clock == 0 {
-		return // an older version
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.compared, s.ahead = time.Now(), aheadOf(clock, asked, answered)
-}
-
 // ClockDifference says by how much a member's clock is ahead of this node's at least, negative if it is behind.
 type ClockDifference struct {
 	ID    string

@@ -225,3 +225,15 @@ func (r *reader) decision(d *algorithms.Decision) (contended bool) {
 	d.Delay = r.optional("delay", flags&flagDelay != 0, math.MaxInt64)
 	return flags&flagContended != 0
 }
+
+// deferAnswer makes g, to which h is an answer, one whose answer is deferred, or no longer is.
+func (h *answerHead) deferAnswer(g *shard.Group) {
+	switch {
+	case h.deferred > 0:
+		g.Deferred = h.deferred
+	case h.released:
+		release(g)
+	case g.Deferred > 0 && h.wait > 0:
+		setSource(g, shard.Deferred)
+	}
+}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -64,46 +63,6 @@ type conn struct {
 // that has it, 0 if the peer does not know. It reports whether another node is to be asked now.
 type redirectFunc func(k ring.Key, mark uint64) (elsewhere bool)
 
-// call is one caller's wait for the answers to some requests.
-type call struct {
-	left atomic.Int32  // requests neither answered nor given up, plus 1 while the caller adds more
-	done chan struct{} // has room for one; sent to by the goroutine that takes left to 0
-	sent time.Time
-	due  time.Time // when the requests that are not answered are given up
-
-	again atomic.Int64 // nanoseconds after which unanswered requests should be asked again
-
-	how  role               // as what the peer is asked
-	span *trace.SpanContext // of the hop; of what is enqueued next; nil if the check is not traced
-
-	one [1]*shard.Group // what is asked, if it is one
-	hot [1]*hotCounter  // likewise
-}
-
-// more keeps what an answer to g says in addition to its decisions, if those fit. c may be nil.
-func (a *call) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
-	raise(&a.again, int64(h.wait))
-	if !fits {
-		return
-	}
-	h.deferAnswer(g)
-	g.Waits = h.wait > 0 && g.Deferred == 0
-	if h.lent > 0 {
-		at := g.Takes[0].Decision.At
-		g.TokenLease = shard.TokenLease{Tokens: h.lent, At: at, Until: at + h.lentFor}
-	}
-	if c != nil && g.ForNode {
-		c.leased = h.leased
-	}
-}
-
-// finish takes n requests off the wait.
-func (a *call) finish(n int32) {
-	if n > 0 && a.left.Add(-n) == 0 {
-		a.done <- struct{}{}
-	}
-}
-
 // alarmRest is the least time between two looks for what is late on one conn.
 const alarmRest = 200 * time.Microsecond
 
@@ -120,104 +79,6 @@ func newConn(dial func(context.Context) (net.Conn, error), attempt time.Duration
 		redirected: func(ring.Key, uint64) bool { return true }, late: func(int) {}, undone: func(bool) {}, uncertain: func(int) {}, busyHere: func() bool { return false },
 		base: time.Now(),
 	}
-}
-
-// enqueue appends a request for every group, and returns the id of the first; the others follow it. Those
-// that are ForNode, with a hot counter, are asked as such; hot may be nil. Answers will be written to the
-// groups and counted off a, until when groups and hot must not change. What is not answered in time is
-// given up and counted off as well. If it fails, nothing was appended and a is untouched.
-func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
-	if !c.healthy.Load() {
-		return 0, errOpen
-	}
-	size, takes := stampSize+traceSize, 0
-	for _, g := range groups {
-		size += requestSize(g)
-		takes += len(g.Takes)
-	}
-	c.mu.Lock()
-	if err := c.refuseLocked(len(groups), takes, size, a.sent); err != nil {
-		c.mu.Unlock()
-		if errors.Is(err, errOverflow) {
-			c.crowded.Store(int64(a.sent.Sub(c.base)))
-		}
-		return 0, err
-	}
-	c.backlog += takes
-	a.left.Add(int32(len(groups)))
-	if c.nextID > math.MaxUint32-maxPending {
-		c.nextID = 0 // those of the last round were answered or given up long ago
-	}
-	first = c.nextID + 1 // pingID is no request's
-	c.inflight.add(waiting{a, first, groups, hot})
-	c.waiting += len(groups)
-	if c.alarmAt.IsZero() || a.due.Before(c.alarmAt) {
-		c.setAlarmLocked(a.due, a.due.Sub(a.sent))
-	}
-	c.appendGroupsLocked(a, groups, hot)
-	idle := c.unacked < maxUnacked
-	c.mu.Unlock()
-	if idle { // else the goroutine that receives the answer to the frame under way sends the next
-		c.pushAll()
-	}
-	return first, nil
-}
-
-// appendGroupsLocked appends the requests of a call, with the ids that follow the last one.
-func (c *conn) appendGroupsLocked(a *call, groups []*shard.Group, hot []*hotCounter) {
-	due, span := stampOf(c.base, a.due), a.span
-	if c.minorVersion < 1 {
-		span = nil
-	}
-	for i, g := range groups {
-		c.nextID++
-		o := opOf(g)
-		switch {
-		case a.how != asOwner:
-			o = o.of(a.how)
-		case g.ForNode && hot != nil && hot[i] != nil:
-			o = opHot
-		}
-		c.appendLocked(o, c.nextID, g, due, span)
-	}
-}
-
-// refuseLocked returns an error if the queue has no room for the requests, with their takes in size bytes, and nil
-// if it has.
-func (c *conn) refuseLocked(requests, takes, size int, now time.Time) error {
-	stalled := c.pacer.stalled(now)
-	full := c.queuedBytes+size > maxQueue || c.waiting+requests > maxPending
-	switch {
-	case !c.breaker.healthy: // it may have broken since, without an answer
-		return errOpen
-	case stalled && c.isBusyLocked(now): // what comes now would be late as well
-		return errOverflow
-	case full && stalled:
-		return errStalled
-	case full, !stalled && c.backlog > 0 && c.backlog+takes > c.pacer.most():
-		return errOverflow
-	}
-	return nil
-}
-
-// giveBack sends takes to be returned, all of them decided by one source, and does not wait. Unless it
-// is 0, by is the mark of the node that has decided them in the place of the peer.
-func (c *conn) giveBack(takes []shard.Take, by uint64) error {
-	err := c.queueReturn(takes, by)
-	if err == nil {
-		c.pushAll()
-	}
-	return err
-}
-
-// queueReturn is giveBack without sending: with what is asked next, or at the next pushAll.
-func (c *conn) queueReturn(takes []shard.Take, by uint64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.breaker.healthy {
-		return errOpen
-	}
-	return c.giveBackLocked(takes, by)
 }
 
 // giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.
@@ -253,27 +114,6 @@ func (c *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp, span *tr
 	}
 	c.queue[last] = appendRequest(c.queue[last], o, id, g)
 	c.queuedBytes += len(c.queue[last]) - size
-}
-
-// fill fills a channel that has room for one, unless it is full.
-func fill(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// giveUp stops waiting for those of the requests from first on that were not
-// answered, because their caller does not wait any more, and returns how many they were. When a
-// has no requests left anywhere, no answer will be written to any of its groups any more.
-func (c *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
-	c.mu.Lock()
-	unanswered := c.inflight.take(a, first)
-	c.giveUpLocked(a, unanswered, now)
-	c.mu.Unlock()
-	c.late(len(unanswered))
-	a.finish(int32(len(unanswered)))
-	return len(unanswered)
 }
 
 // giveUpLocked is giveUp for groups that do not wait any more. If there was too little time for
@@ -331,105 +171,6 @@ func (c *conn) setAlarmLocked(at time.Time, away time.Duration) {
 	}
 }
 
-// rests reports whether nothing is queued and the peer has answered every frame, or cannot, as
-// the connection is broken.
-func (c *conn) rests() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.breaker.healthy || len(c.queue) == 0 && c.unacked == 0
-}
-
-// run keeps the connection up until ctx ends.
-func (c *conn) run(ctx context.Context) {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	alarm := time.AfterFunc(connIdle, c.expire)
-	alarm.Stop()
-	c.mu.Lock()
-	c.alarm = alarm
-	c.mu.Unlock()
-	for ctx.Err() == nil {
-		began := time.Now()
-		c.session(ctx, tick.C)
-		pause := probeEvery // a peer that breaks every connection at once must not keep us busy
-		if c.healthy.Load() {
-			pause = redialEvery
-		}
-		c.broken()
-		c.notice()
-		if pause -= time.Since(began); pause <= 0 {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		case <-c.called: // it has just been started, as a rule
-		}
-	}
-}
-
-// hears records that the peer has called this node. A broken connection then connects again at once.
-func (c *conn) hears() {
-	c.mu.Lock()
-	broken := c.conn == nil
-	c.mu.Unlock()
-	if broken {
-		fill(c.called)
-	}
-}
-
-// broken gives up everything that waits: its answers cannot come any more.
-func (c *conn) broken() {
-	c.mu.Lock()
-	c.breaker.broken()
-	c.pacer.broken()
-	c.healthy.Store(false)
-	lost, uncertain := c.inflight.waiting(), 0
-	if c.unacked > 0 { // else nothing of it was sent
-		uncertain = countable(lost)
-	}
-	c.inflight, c.waiting = inflight{}, 0
-	c.conn, c.next, c.queue, c.queuedBytes, c.unacked, c.backlog, c.busy, c.minorVersion = nil, nil, nil, 0, 0, 0, time.Time{}, 0
-	c.setAlarmLocked(time.Time{}, 0)
-	c.mu.Unlock()
-	c.uncertain(uncertain)
-	for _, w := range lost {
-		if w.call != nil {
-			w.call.finish(int32(len(w.groups)))
-		}
-	}
-}
-
-// session is the life of one connection, and of those that take its place without a break: one goroutine sends, one receives of each, and this
-// one keeps the time, because a peer that reads no more blocks the one that sends.
-func (c *conn) session(ctx context.Context, tick <-chan time.Time) {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c.mu.Lock()
-	c.end = cancel
-	c.breaker.connected(time.Now())
-	c.useLocked(conn)
-	c.mu.Unlock()
-	r := renewal{conn: c, used: conn, end: cancel}
-	r.running.Go(func() { r.receive(conn) })
-	r.running.Go(func() { defer cancel(); c.send(ctx) })
-	for alive := c.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
-		select {
-		case <-ctx.Done():
-		case <-tick:
-			alive = c.tick()
-			r.look(ctx)
-		}
-	}
-	cancel()
-	r.close() // ends all; what they say no longer matters
-	r.running.Wait()
-}
-
 // useLocked has conn carry the frames from now on.
 func (c *conn) useLocked(conn net.Conn) {
 	c.conn = conn
@@ -480,4 +221,12 @@ func (c *conn) heardSince(at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.breaker.heard.After(at)
+}
+
+// replaceLocked has the next connection, if there is one, take the place of the one in use, if no frame is under way.
+func (c *conn) replaceLocked() {
+	if c.next != nil && c.unacked == 0 {
+		c.useLocked(c.next)
+		c.next = nil
+	}
 }

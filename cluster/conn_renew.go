@@ -96,11 +96,3 @@ func (r *renewal) close() {
 		}
 	}
 }
-
-// replaceLocked has the next connection, if there is one, take the place of the one in use, if no frame is under way.
-func (c *conn) replaceLocked() {
-	if c.next != nil && c.unacked == 0 {
-		c.useLocked(c.next)
-		c.next = nil
-	}
-}

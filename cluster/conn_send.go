@@ -5,8 +5,6 @@ import (
 	"net"
 	"runtime"
 	"time"
-
-	"github.com/weirlimit/weir/shard"
 )
 
 // This file is the part of a conn that sends: queued takes as frames, and pings.
@@ -71,24 +69,6 @@ func (c *conn) greet(now time.Time) {
 	}
 	c.mu.Unlock()
 	c.notice()
-}
-
-// tick keeps the breaker's time. It is false if the connection is dead.
-func (c *conn) tick() (alive bool) {
-	now := time.Now()
-	c.mu.Lock()
-	ping := !c.isEarlierLocked() && c.breaker.tick(now)
-	alive = now.Sub(c.breaker.heard) < connIdle
-	c.healthy.Store(c.breaker.healthy)
-	if ping {
-		c.appendLocked(opPing, pingID, &shard.Group{}, 0, nil)
-	}
-	c.mu.Unlock()
-	c.notice()
-	if ping { // left to send: the goroutine of the timer must not wait for the peer to read
-		fill(c.wake)
-	}
-	return alive
 }
 
 // takeFrame returns the frame to be sent now, and where to; nil if there is none. If

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/weirlimit/weir/shard"
@@ -47,79 +45,4 @@ func firstContended(groups []shard.Group) int {
 		}
 	}
 	return len(groups)
-}
-
-// decideContended asks again for those groups that are contended, until they are not, or there is no time: then they
-// stay denied.
-func (r *Router) decideContended(ctx context.Context, groups []shard.Group) {
-	began := time.Now()
-	ends := began.Add(min(contendedFor*r.attempt, contendedMost))
-	var again []shard.Group
-	var index []int
-	for pause := contendedPause; ; pause = min(2*pause, maxContended) {
-		again, index = again[:0], index[:0]
-		for i := range groups {
-			if contended(&groups[i]) {
-				again, index = append(again, groups[i]), append(index, i)
-			}
-		}
-		wait := pause/2 + rand.N(pause)
-		next := time.Now().Add(wait)
-		if len(again) == 0 || next.After(ends) || !next.Before(r.due(ctx, next)) {
-			return
-		}
-		pauseFor(ctx.Done(), wait)
-		if ctx.Err() != nil {
-			return
-		}
-		for i := range again {
-			forget(&again[i])
-			for j := range again[i].Takes {
-				again[i].Takes[j].Tentative, again[i].Takes[j].Contended = false, false
-			}
-		}
-		r.metrics.contended.Add(float64(len(again)))
-		r.decide(ctx, again)
-		for j, i := range index {
-			groups[i] = again[j]
-		}
-	}
-}
-
-// keep tells the owners that what the parts of w have taken tentatively stays, because w is allowed. If there is ample
-// room left, that may wait for the next request.
-func (s *scatter) keep(w *split) {
-	for _, p := range w.parts {
-		s.stays = s.stays[:0]
-		ample := true
-		for i := range p.group.Takes {
-			t := &p.group.Takes[i]
-			if t.Tentative && t.Decision.Allowed && t.Source == shard.Owner && t.IsScarce() {
-				ample = ample && t.Decision.Remaining >= max(ampleShare*t.Cost, t.Limit.Capacity()/ampleShare)
-				s.stays = append(s.stays, *t)
-			}
-		}
-		switch {
-		case len(s.stays) == 0:
-		case p.conn == nil:
-			s.router.own.local.Keep(s.stays)
-		default:
-			p.conn.keep(s.stays, ample)
-		}
-	}
-}
-
-// keep tells the peer that takes stay, at once, or with what is asked next. If there is no room for that, the peer finds
-// out by itself when they cannot be undone any more.
-func (c *conn) keep(takes []shard.Take, later bool) {
-	c.mu.Lock()
-	g := &shard.Group{Takes: takes}
-	fits := c.breaker.healthy && c.queuedBytes+stampSize+requestSize(g) <= maxQueue
-	if fits {
-		c.appendLocked(opKeep, 0, g, 0, nil)
-	}
-	c.mu.Unlock()
-	if fits && !later {
-		c.pushAll()
-	}
 }

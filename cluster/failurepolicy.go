@@ -32,18 +32,6 @@ func membersOf(t *routingTable) uint16 {
 	return uint16(len(t.view.Members))
 }
 
-// denies reports whether t denies its group, if no node decides it any more.
-func denies(t *shard.Take) bool {
-	switch t.Source {
-	case shard.Undecided:
-		return t.OnFailure == shard.FailClosed
-	case shard.Overloaded:
-		return true
-	default:
-		return !t.Decision.Allowed
-	}
-}
-
 // isLocal reports whether t is to be decided by this node's share.
 func isLocal(t *shard.Take) bool {
 	return t.Source == shard.Undecided && t.OnFailure == shard.FailLocal

@@ -13,9 +13,6 @@ import (
 // They take no more of its caller's time than so many do.
 const standbyPatience = 2
 
-// copyPause is how long the asker waits before owner and standby are asked again, one of which is about to have it, or a copy.
-const copyPause = 5 * time.Millisecond
-
 // fallback asks for the orphans of top: of what has moved first the owner, which is about to
 // get it, then of the rest the standby. Where that does not answer either, the members are asked that reach it
 // or the owner, one after the other. Any of them may be this node. What all of them say they do not have is asked for again until there is no time.

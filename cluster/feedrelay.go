@@ -73,15 +73,6 @@ func (c *replicaClient) feedAnyway(ctx context.Context, to view.Life, req *peerv
 	}
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // feedDirectly sends changes to a node.
 func (c *replicaClient) feedDirectly(ctx context.Context, to view.Life, req *peerv1.FeedRequest) fed {
 	client, _, err := c.member(to)
@@ -146,4 +137,17 @@ func (m *knownMembers) relaysTo(l view.Life) (relays []view.Life) {
 	}
 	slices.SortFunc(relays, func(a, b view.Life) int { return strings.Compare(a.ID, b.ID) })
 	return relays[:min(maxFeedRelays, len(relays))]
+}
+
+// Feed implements ownership.Peers.
+func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*ownership.Changes, final <-chan struct{}) ([]ownership.Receipt, error) {
+	_, caller, err := c.member(to)
+	if err != nil {
+		return nil, err
+	}
+	req := &peerv1.FeedRequest{Caller: caller}
+	for _, m := range changes {
+		req.Changes = append(req.Changes, wireChanges(m))
+	}
+	return c.feedAnyway(ctx, to, req, final)
 }

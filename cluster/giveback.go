@@ -78,3 +78,33 @@ func (o *ownReplicas) passTo(id string, take shard.Take) {
 		o.router.metrics.lostReturns.Inc()
 	}
 }
+
+// giveBack lets local give takes back as soon as it may, and does not wait. What another node is to give back
+// it passes on.
+func (p *GivenDenialLeases) giveBack(local Local, takes []shard.Take) {
+	wait := p.begin(takes)
+	switch {
+	case wait == 0:
+		p.returns(local, takes)
+		p.end(takes)
+	case !p.later(wait, takes, func(takes []shard.Take) { p.giveBack(local, takes) }):
+		p.returns(local, takes)
+	}
+}
+
+// returns lets local give takes back, and passes on once what another node is to give back: what was passed on to
+// this node is lost then.
+func (p *GivenDenialLeases) returns(local Local, takes []shard.Take) {
+	last, granted := isRedirected(takes[0]), takes[0].Source == shard.Provisional
+	local.Return(takes)
+	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
+	switch {
+	case len(rest) == 0 || p.own == nil:
+	case last:
+		p.own.router.metrics.lostReturns.Add(float64(len(rest)))
+	case granted:
+		p.own.returnGranted(rest, passOnAfter)
+	case !p.later(passOnAfter, rest, p.own.passOn):
+		p.own.passOn(rest)
+	}
+}

@@ -127,28 +127,6 @@ func (p *GivenDenialLeases) end(takes []shard.Take) {
 	}
 }
 
-// raise makes v at least to.
-func raise(v *atomic.Int64, to int64) {
-	for {
-		if old := v.Load(); old >= to || v.CompareAndSwap(old, to) {
-			return
-		}
-	}
-}
-
-// frees reports whether g may leave more room in a counter than there was.
-func frees(g *shard.Group) bool {
-	if g.Reset {
-		return true
-	}
-	for i := range g.Takes {
-		if g.Takes[i].Cost < 0 {
-			return !g.Peek
-		}
-	}
-	return false
-}
-
 // decide lets local decide. What frees something that must not be freed yet stays
 // Undecided and Waits; the result is how long to wait before all of that is asked again. What its standby
 // must have first is Deferred.
@@ -186,36 +164,6 @@ func (p *GivenDenialLeases) decide(local Local, groups []shard.Group) (wait time
 		p.strictAcks.deferAnswers(groups)
 	}
 	return wait
-}
-
-// giveBack lets local give takes back as soon as it may, and does not wait. What another node is to give back
-// it passes on.
-func (p *GivenDenialLeases) giveBack(local Local, takes []shard.Take) {
-	wait := p.begin(takes)
-	switch {
-	case wait == 0:
-		p.returns(local, takes)
-		p.end(takes)
-	case !p.later(wait, takes, func(takes []shard.Take) { p.giveBack(local, takes) }):
-		p.returns(local, takes)
-	}
-}
-
-// returns lets local give takes back, and passes on once what another node is to give back: what was passed on to
-// this node is lost then.
-func (p *GivenDenialLeases) returns(local Local, takes []shard.Take) {
-	last, granted := isRedirected(takes[0]), takes[0].Source == shard.Provisional
-	local.Return(takes)
-	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
-	switch {
-	case len(rest) == 0 || p.own == nil:
-	case last:
-		p.own.router.metrics.lostReturns.Add(float64(len(rest)))
-	case granted:
-		p.own.returnGranted(rest, passOnAfter)
-	case !p.later(passOnAfter, rest, p.own.passOn):
-		p.own.passOn(rest)
-	}
 }
 
 func isRedirected(t shard.Take) bool { return t.Source == shard.Redirected }

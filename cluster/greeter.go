@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,4 +174,36 @@ func (g *Greeter) admit(from, meant Identity) error {
 	s := stranger{met: from, instead: meant}
 	g.note(s)
 	return s.error(self)
+}
+
+// note remembers a stranger, and logs it if it was not met before.
+func (g *Greeter) note(s stranger) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !s.isEarlier(g.self) {
+		s.instead.Incarnation = 0 // the caller means another node
+	}
+	if _, met := g.strangers[s]; !met {
+		maps.DeleteFunc(g.strangers, func(_ stranger, last time.Time) bool { return now.Sub(last) >= strangerForgot })
+		if len(g.strangers) >= maxStrangers {
+			return
+		}
+		g.log.Warn("a connection leads to the wrong node; check the addresses that the nodes advertise", "reason", s.describe(g.self))
+	}
+	g.strangers[s] = now
+}
+
+// Strangers says which strangers this node has met in the last seconds, one sentence each, sorted.
+func (g *Greeter) Strangers() (sentences []string) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s, last := range g.strangers {
+		if now.Sub(last) < strangerNamed {
+			sentences = append(sentences, s.describe(g.self))
+		}
+	}
+	slices.Sort(sentences)
+	return sentences
 }

@@ -146,12 +146,6 @@ func (m *knownMembers) Unconnected() (pairs []view.Pair) {
 	return pairs
 }
 
-// Times since this node has lost a member.
-const (
-	wordWithin  = 150 * time.Millisecond // others may take to say whether they reach it
-	askAgainFor = time.Second            // those that say so are asked again: they may lose it just then
-)
-
 // askAboutLost asks all members which ones they reach, each time that one has ceased to answer this node, until ctx ends. Checks need the answer at once.
 func (m *knownMembers) askAboutLost(ctx context.Context) {
 	for {
@@ -192,4 +186,9 @@ func (m *knownMembers) hasEnded(l view.Life) bool {
 	}
 	c := m.of(l)
 	return c != nil && max(c.answered.Load(), m.router.incarnationOf(l.ID)) > l.Incarnation
+}
+
+// hasSaidFarewell reports whether a life has said farewell.
+func (m *knownMembers) hasSaidFarewell(l view.Life) bool {
+	return slices.Contains(*m.farewells.Load(), l)
 }

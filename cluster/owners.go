@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/cluster/ownership"
+	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/ring"
@@ -49,14 +49,6 @@ type Owners struct {
 	waited       bool               // a partition was not settled when it was looked last; guarded by mu
 	ctx          context.Context    // ends with Run; nil before it; guarded by mu
 }
-
-// Times of Owners.
-const (
-	heartbeatEvery = 500 * time.Millisecond // to each member
-	callTimeout    = 500 * time.Millisecond // of one call to a peer
-	readAgain      = 50 * time.Millisecond  // after an attempt to read the view that failed
-	doubtAfter     = 3 * time.Second        // a change of members that was not adopted is a problem to tell of
-)
 
 // OwnersConfig says what Owners works with. Every field is required, unless it says what nil is.
 type OwnersConfig struct {
@@ -98,48 +90,9 @@ type OwnersConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// NewOwners returns the Owners of a node that has no copies: it seals all partitions of the shard.
-func NewOwners(c OwnersConfig, params ring.Params) *Owners {
-	o := &Owners{
-		OwnersConfig: c, params: params,
-		standbys: make([]atomic.Pointer[otherMember], params.Partitions), farewellHeard: make(chan struct{}, 1),
-	}
-	o.knownMembers.self, o.knownMembers.router = o.life, c.Router
-	o.knownMembers.byLife.Store(new(map[view.Life]*otherMember))
-	o.knownMembers.farewells.Store(new([]view.Life))
-	o.standIns.o = o
-	o.standIns.byPartition.Store(new([]view.Life))
-	o.inquiries = inquiries{
-		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.knownMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
-		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
-	}
-	if c.Self.Incarnation == 0 {
-		o.Self.Incarnation = view.UncountedIncarnation(c.Counted, time.Now(), rand.Uint64())
-	}
-	o.Greeter.become(o.Self.Incarnation)
-	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
-	o.metrics = newOwnershipMetrics(c.Metrics, o)
-	o.node = ownership.NewNode(ownership.Config{
-		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone,
-		HasSaidFarewell: o.knownMembers.hasSaidFarewell, StandIns: o.standIns.all, Attest: o.attest, Observer: observer{o}, Logger: c.Logger,
-	})
-	c.Router.own.locator = locator{o}
-	c.Router.own.denialLeases.strictAcks = &strictAcks{
-		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
-		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),
-	}
-	return o
-}
-
 // life returns this life of the node.
 func (o *Owners) life() view.Life {
 	return view.Life{ID: o.Self.ID, Incarnation: o.Greeter.Self().Incarnation}
-}
-
-// Become gives a node that has started without its registry the incarnation that this has counted since. No view names the one that it had.
-func (o *Owners) Become(incarnation uint64) {
-	o.Greeter.become(incarnation)
-	o.node.Become(o.life())
 }
 
 // Plan implements Electorate.
@@ -153,35 +106,6 @@ func (o *Owners) Plan(v *view.View) view.Plan {
 	}
 	o.planned = planned
 	return planned.Plan
-}
-
-// Adopt makes v the view, unless a newer one is.
-func (o *Owners) Adopt(v *view.View) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.view != nil && v.Number <= o.view.Number || len(v.Partitions) != o.params.Partitions {
-		return
-	}
-	routing, err := RoutingView(v)
-	if err != nil {
-		o.Logger.Error("view refused", "view", v.Number, "error", err)
-		return
-	}
-	if o.view == nil || o.view.Changed != v.Changed {
-		o.changed = time.Now()
-	}
-	if o.view != nil && v.Waived > o.view.Waived {
-		o.metrics.waived.Inc()
-	}
-	o.view = v
-	o.meet(v)
-	o.newest.Keep(v)
-	o.keepFarewells()
-	o.node.Adopt(v)
-	o.newest.Note(o.node.Report())
-	o.Router.SetView(routing)
-	o.Keep(v)
-	o.knownMembers.beatSoon()
 }
 
 // number returns the number of the newest view, 0 before the first.
@@ -203,66 +127,16 @@ func (o *Owners) Reports() view.Reports {
 	return o.newest.All()
 }
 
-// Run drives the copies until ctx ends.
-func (o *Owners) Run(ctx context.Context) {
-	o.mu.Lock()
-	o.ctx = ctx
-	for _, c := range *o.knownMembers.byLife.Load() {
-		o.attend(c)
-	}
-	o.running.Go(func() { o.admission.run(ctx) })
-	o.running.Go(func() { o.knownMembers.askAboutLost(ctx) })
-	o.mu.Unlock()
-	o.node.Run(ctx)
-	o.mu.Lock()
-	for _, c := range *o.knownMembers.byLife.Load() {
-		c.leave()
-	}
-	o.mu.Unlock()
-	o.running.Wait()
-}
+// Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.
+func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load() }
 
-// attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. It looks which members are lost. The node calls it each time
-// that it looks at the clock.
-func (o *Owners) attest() {
-	o.standIns.lookSometimes()
-	granted, renewed, waits := o.Granted(), o.Renewed(), o.node.IsWaiting()
-	o.mu.Lock()
-	isNew, isRenewed := granted != o.granted && !granted.IsZero(), renewed.After(o.renewed)
-	settled, ctx := o.waited && !waits, o.ctx
-	o.granted, o.waited = granted, waits
-	if isRenewed {
-		o.renewed = renewed
-	}
-	o.mu.Unlock()
-	if isNew {
-		o.node.Granted()
-		o.running.Go(func() { o.read(ctx, granted) })
-	}
-	if isRenewed {
-		o.node.Renewed(renewed)
-	}
-	if settled {
-		o.knownMembers.beatSoon()
-	}
-}
+// IsOver reports whether this node has ceased to decide, for good: Flush or SayFarewell was called.
+func (o *Owners) IsOver() bool { return o.node.IsOver() }
 
-// read reads the view once an etcd lease was granted, until that succeeds or another one was granted.
-func (o *Owners) read(ctx context.Context, granted time.Time) {
-	for ctx.Err() == nil {
-		began := time.Now()
-		v, err := o.ReadView(ctx)
-		if err == nil && v != nil {
-			o.Adopt(v)
-			o.node.Read(began, v.Number)
-			return
-		}
-		o.mu.Lock()
-		over := o.granted != granted
-		o.mu.Unlock()
-		if over {
-			return
-		}
-		pauseFor(ctx.Done(), readAgain)
+// caller says who calls c.
+func (o *Owners) caller(c *otherMember) *peerv1.Caller {
+	return &peerv1.Caller{
+		Version: connVersion, Cluster: o.Greeter.Self().Cluster, Id: o.Self.ID, Address: o.Self.Address, Incarnation: o.life().Incarnation,
+		To: c.member.Incarnation, ToId: c.member.ID, View: o.number(),
 	}
 }

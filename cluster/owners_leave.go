@@ -62,9 +62,6 @@ func (o *Owners) SendLast() {
 	o.node.SendLast(ctx)
 }
 
-// Farewells implements Electorate: it returns the lives that have said farewell, of those that the view names.
-func (o *Owners) Farewells() []view.Life { return *o.knownMembers.farewells.Load() }
-
 // FarewellHeard implements Electorate.
 func (o *Owners) FarewellHeard() <-chan struct{} { return o.farewellHeard }
 
@@ -94,17 +91,9 @@ func (o *Owners) keepFarewells() {
 	o.standIns.find()
 }
 
-// hasSaidFarewell reports whether a life has said farewell.
-func (m *knownMembers) hasSaidFarewell(l view.Life) bool {
-	return slices.Contains(*m.farewells.Load(), l)
-}
-
 func wireFarewells(lives []view.Life) (farewells []*peerv1.Farewell) {
 	for _, l := range lives {
 		farewells = append(farewells, &peerv1.Farewell{Id: l.ID, Incarnation: l.Incarnation})
 	}
 	return farewells
 }
-
-// IsOver reports whether this node has ceased to decide, for good: Flush or SayFarewell was called.
-func (o *Owners) IsOver() bool { return o.node.IsOver() }

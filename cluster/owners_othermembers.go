@@ -60,14 +60,6 @@ func (o *Owners) attend(c *otherMember) {
 	o.running.Go(func() { o.beat(ctx, c) })
 }
 
-// caller says who calls c.
-func (o *Owners) caller(c *otherMember) *peerv1.Caller {
-	return &peerv1.Caller{
-		Version: connVersion, Cluster: o.Greeter.Self().Cluster, Id: o.Self.ID, Address: o.Self.Address, Incarnation: o.life().Incarnation,
-		To: c.member.Incarnation, ToId: c.member.ID, View: o.number(),
-	}
-}
-
 // carrier returns what carries messages about copies to other nodes.
 func (o *Owners) carrier() *replicaClient {
 	return &replicaClient{

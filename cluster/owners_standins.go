@@ -10,9 +10,6 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// lastResortAfter is how long a life must be lost before another node grants in its place that has no copy: it may have been late, or is being started again.
-const lastResortAfter = 500 * time.Millisecond
-
 // standIns finds out which lives stand in for others, by what the Owners knows that it is a part of.
 type standIns struct {
 	o           *Owners

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir/shard"
@@ -76,17 +77,36 @@ func (o *ownReplicas) decideApart(local Local, groups []shard.Group) (wait time.
 	return wait
 }
 
-// decideCopies answers, until due, groups of this node's own check, which is that of ctx. The role in which this node is asked is how.
-func (o *ownReplicas) decideCopies(ctx context.Context, groups []shard.Group, how role, due time.Time) (wait time.Duration) {
-	q := relaying{own: o, ctx: context.Background(), local: o.local, groups: groups, as: how, due: due}
-	if o.router.tracerOf(ctx) != nil {
-		var span trace.Span
-		q.ctx, span = o.startDecision(context.WithoutCancel(ctx), &groups[0], how)
-		defer func() { endDecision(span, groups) }()
-	}
-	return q.answer()
-}
-
 // patience is how long what is asked of a standby waits for what is relayed: the asker waits for an attempt. So does one that is this node: its client
 // waits for two, of which the owner has cost one, and turns to another node then.
 func (o *ownReplicas) patience() time.Duration { return min(o.router.attempt*3/4, relayPatience) }
+
+// startDecisions begins a span for each hop of other nodes to which requests of run belong. The context is of the first, for what this
+// node asks others meanwhile.
+func (o *ownReplicas) startDecisions(run []request) (ctx context.Context, spans []decision) {
+	ctx = context.Background()
+	if o.router.tracer == nil {
+		return ctx, nil
+	}
+	for i := range run {
+		q := &run[i]
+		switch last := len(spans) - 1; {
+		case q.span == nil, q.op == opDeferred: // that is decided already
+		case last >= 0 && spans[last].end == i && run[i-1].span == q.span:
+			spans[last].end++
+		case q.span.IsSampled():
+			of, span := o.startDecision(trace.ContextWithRemoteSpanContext(context.Background(), *q.span), &q.group, q.how)
+			if spans == nil {
+				ctx = of
+			}
+			spans = append(spans, decision{span, i, i + 1})
+		}
+	}
+	return ctx, spans
+}
+
+// startDecision begins the span of what this node decides about g and others, as what it was asked for them.
+func (o *ownReplicas) startDecision(ctx context.Context, g *shard.Group, how role) (context.Context, trace.Span) {
+	return o.router.tracer.Start(ctx, "weir.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("weir.role", roleNames[how]), attribute.String("weir.owner", o.router.Owner(g.Takes[0].Key))))
+}

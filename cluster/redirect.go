@@ -144,15 +144,26 @@ func (w *walk) goOn(ctx context.Context, pause time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// pauseFor waits so long, or until end is closed.
-func pauseFor(end <-chan struct{}, wait time.Duration) {
-	if wait <= 0 {
+// spanOfWait makes the span of the wait for a standby, if answers were deferred. It belongs to the hop on which the first
+// of them was, or else to the check of ctx.
+func (w *walk) spanOfWait(ctx context.Context) {
+	if w.deferred.IsZero() {
 		return
 	}
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-end:
+	if tracer := w.top.router.tracerOf(ctx); tracer != nil {
+		if w.hop != nil {
+			ctx = trace.ContextWithSpan(ctx, w.hop)
+		}
+		_, span := tracer.Start(ctx, "weir.strict_wait", trace.WithTimestamp(w.deferred))
+		span.End()
 	}
+}
+
+// waitsForStandby reports whether deferred answers are asked for once more.
+func (w *walk) waitsForStandby() bool {
+	now := time.Now()
+	if w.deferred.IsZero() {
+		w.deferred = now
+	}
+	return now.Sub(w.deferred) < strictPatience
 }

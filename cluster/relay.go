@@ -4,23 +4,14 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/shard"
 )
 
 // relayHops is how often a standby asks for a group that it relays: the owner, by
 // all that is known, and the member that this one names.
 const relayHops = 2
-
-// maxRelays is through how many members a node tries to reach one that it does not reach itself.
-const maxRelays = 3
-
-// relayPatience is the most that a frame waits for what is relayed, a third of it for what is
-// relayed through others, and resumePatience for the decision lease of this node to be valid again: the sender
-// hears nothing meanwhile, and takes that for death after silence.
-const (
-	relayPatience  = silence / 3
-	resumePatience = 50 * time.Millisecond // it takes some 5
-)
 
 // relaying is what it takes to answer groups that this node was asked for as a standby, and that have moved as far as the local
 // shard knows.
@@ -194,4 +185,22 @@ func (s *scatter) noteRelayed(to *peer, g *shard.Group) bool {
 		return false
 	}
 	return true
+}
+
+// nameDecider names the peer to as the one that has decided g, unless the answer names another node already.
+func nameDecider(g *shard.Group, to *peer) {
+	if g.By == 0 {
+		g.By = markOf(to.member.ID)
+	}
+}
+
+// decideCopies answers, until due, groups of this node's own check, which is that of ctx. The role in which this node is asked is how.
+func (o *ownReplicas) decideCopies(ctx context.Context, groups []shard.Group, how role, due time.Time) (wait time.Duration) {
+	q := relaying{own: o, ctx: context.Background(), local: o.local, groups: groups, as: how, due: due}
+	if o.router.tracerOf(ctx) != nil {
+		var span trace.Span
+		q.ctx, span = o.startDecision(context.WithoutCancel(ctx), &groups[0], how)
+		defer func() { endDecision(span, groups) }()
+	}
+	return q.answer()
 }

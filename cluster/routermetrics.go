@@ -21,8 +21,7 @@ type routerMetrics struct {
 	contended                      prometheus.Counter
 }
 
-func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
-	r.MustRegister(viewCollector{router})
+func newRouterMetrics(r prometheus.Registerer) *routerMetrics {
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -61,59 +60,20 @@ func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 	}
 }
 
-// viewCollector reads the state of the view and its peers when it is asked for.
-type viewCollector struct{ router *Router }
-
-var (
-	breakerDesc = prometheus.NewDesc("weir_peer_breaker_open",
-		"1 if this node does not ask the peer, because the peer does not answer.", []string{"peer"}, nil)
-	viewDesc = prometheus.NewDesc("weir_view_number",
-		"Number of the view by which this node routes checks.", nil, nil)
-	membersDesc = prometheus.NewDesc("weir_members",
-		"Members of the view by which this node routes checks.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- breakerDesc
-	ch <- viewDesc
-	ch <- membersDesc
-}
-
-// Collect implements prometheus.Collector.
-func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	t := c.router.table.Load()
-	if t == nil {
-		gauge(viewDesc, 0)
-		gauge(membersDesc, 0)
-		return
-	}
-	gauge(viewDesc, float64(t.view.Number))
-	gauge(membersDesc, float64(len(t.view.Members)))
-	for _, p := range t.peers {
-		if p != nil {
-			gauge(breakerDesc, float64(boolByte(!p.reachable())), p.member.ID)
-		}
-	}
-}
-
 // peerMetrics are the series of one peer.
 type peerMetrics struct {
 	answered, late, open, overflow, frames prometheus.Counter
 }
 
-func (m *routerMetrics) peer(p *peer) peerMetrics {
-	outcome := func(name string) prometheus.Counter { return m.forwarded.WithLabelValues(p.member.ID, name) }
+func (m *routerMetrics) peer(id string) peerMetrics {
+	outcome := func(name string) prometheus.Counter { return m.forwarded.WithLabelValues(id, name) }
 	return peerMetrics{outcome("answered"), outcome("late"), outcome("breaker_open"), outcome("overflow"),
-		m.frames.WithLabelValues(p.member.ID)}
+		m.frames.WithLabelValues(id)}
 }
 
-func (m *routerMetrics) forget(p *peer) {
-	m.forwarded.DeletePartialMatch(prometheus.Labels{"peer": p.member.ID})
-	m.frames.DeleteLabelValues(p.member.ID)
+func (m *routerMetrics) forget(id string) {
+	m.forwarded.DeletePartialMatch(prometheus.Labels{"peer": id})
+	m.frames.DeleteLabelValues(id)
 }
 
 // refused counts groups that the conn did not take in, and marks their takes if that
@@ -130,16 +90,6 @@ func (m *peerMetrics) refused(err error, groups []*shard.Group) {
 		for _, g := range groups {
 			overload(g)
 		}
-	}
-}
-
-func overload(g *shard.Group) {
-	if g.Deferred > 0 { // it is decided
-		release(g)
-		return
-	}
-	for i := range g.Takes {
-		g.Takes[i].Source = shard.Overloaded
 	}
 }
 

@@ -9,33 +9,6 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Locator knows where the counters are that this node does not have.
-type Locator interface {
-	// OwnerOf returns the id of the member that is asked for partition p: the view's owner, or a predecessor for whose final state
-	// this node waits as the owner. It is this node itself if it owns p, also if it may not decide. ok is false before the first view, and if this
-	// node decides from its copy in the place of others.
-	OwnerOf(p uint32) (id string, ok bool)
-	// Reaching returns the ids of the members that have said lately that they reach the one of that
-	// id.
-	Reaching(id string) []string
-	// IsGrantable reports whether this node may decide from its copy of partition p if the node that is to decide does not answer.
-	IsGrantable(p uint32) bool
-	// DecidesProvisionally reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it
-	// waits for: it decides from its copy meanwhile.
-	DecidesProvisionally(p uint32) bool
-	// ReturnGranted returns the id of the member that is to undo a take which this node has granted as the standby, in a grant that was sent: the one that has
-	// the grant, "" as long as none is known to have it.
-	ReturnGranted(take shard.Take) string
-	// StandIn returns the id of the member that grants from its copy of partition p in the place of its owner, although it is not its standby; "" for none.
-	StandIn(p uint32) string
-	// Returning returns a channel that is closed when this node may decide again, if it was suspended
-	// until just now, or else nil.
-	Returning() <-chan struct{}
-	// WasStopped reports whether this node has gone on just now after a stop: that others were silent meanwhile says nothing
-	// of them.
-	WasStopped() bool
-}
-
 // routingTable is what the router routes by, and says which member is to be asked; immutable, except the routes.
 type routingTable struct {
 	full    *fullKeys // the router's
@@ -50,37 +23,6 @@ type routingTable struct {
 	routes []atomic.Uint32 // by partition: the index of the member that is asked for it
 	began  time.Time
 	vacant []atomic.Int64 // by partition: until when, since began, its owner is not believed to have it
-}
-
-// newTable returns the table for v. A partition whose owner is another one than in old is
-// asked for where it was, as long as that is a member: it decides until it has adopted v as well, and redirects then.
-func (r *Router) newTable(v *View, old *routingTable) *routingTable {
-	t := &routingTable{full: &r.full, id: r.self, locator: r.own.locator, started: r.hot.started, view: v, peers: make([]*peer, len(v.Members)), self: -1}
-	for i, m := range v.Members {
-		t.marks = append(t.marks, markOf(m.ID))
-		if m.ID == r.self {
-			t.self = i
-		}
-	}
-	t.began = time.Now()
-	t.routes = make([]atomic.Uint32, v.Ring.Partitions())
-	t.vacant = make([]atomic.Int64, v.Ring.Partitions())
-	var now []int // index in v of old's members, -1 if it is none any more
-	if old != nil && len(old.routes) == len(t.routes) {
-		for _, mark := range old.marks {
-			now = append(now, slices.Index(t.marks, mark))
-		}
-	}
-	for p := range t.routes {
-		to := v.Ring.Owner(uint32(p))
-		if now != nil {
-			if there := now[old.routes[p].Load()]; there >= 0 {
-				to = there
-			}
-		}
-		t.routes[p].Store(uint32(to))
-	}
-	return t
 }
 
 // route returns the index of the member that is asked for k's counter.

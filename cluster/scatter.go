@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -166,185 +164,6 @@ func (w *split) free() {
 	w.whole, w.parts = nil, w.parts[:0]
 }
 
-// decideMany answers several groups, or one that spans members: all parts take at
-// once, and if one denies, the others give back.
-//
-// A bucket cannot give back exactly what has flowed out of it since tokens were taken. A caller that
-// is denied elsewhere, over and over, could therefore empty a bucket that others share. So a part
-// with buckets only looks at first, and takes once all parts have room. If there are several such
-// parts, and one has lost its room meanwhile, the owners of the others undo their takes exactly, as
-// they remember them. If a limit is likely full, all parts without such a limit only look at first:
-// their takes would deny others meanwhile.
-func (r *Router) decideMany(ctx context.Context, t *routingTable, groups []shard.Group) {
-	s, now := newScatter(r, t), time.Now()
-	defer s.free()
-	for i := range groups {
-		s.add(&groups[i], now)
-	}
-	w := walk{top: s, due: r.due(ctx, now)}
-	w.wait = s.exchange(ctx, w.due)
-	w.finish(ctx, groups)
-}
-
-// decideRest answers those groups that the member to was asked for and that are undecided. The
-// zero due is that of a request that is asked now. The hop is that of the one group, nil if it has none.
-func (r *Router) decideRest(ctx context.Context, t *routingTable, to int, groups []shard.Group, due time.Time, hop trace.Span) {
-	s := newScatter(r, t)
-	defer s.free()
-	if due.IsZero() {
-		due = r.due(ctx, time.Now())
-	}
-	for i := range groups {
-		g := &groups[i]
-		if !undecided(g) {
-			continue
-		}
-		if t.peers[to] == nil {
-			r.table.Load().redirectedHere(g)
-		}
-		s.assign(to, g, nil, nil)
-	}
-	w := walk{top: s, due: due, hop: hop}
-	w.finish(ctx, groups)
-}
-
-// finish answers what is undecided of groups, which the walk's top has spread and asked for.
-func (w *walk) finish(ctx context.Context, groups []shard.Group) {
-	s := w.top
-	w.pursue(ctx)
-	if len(s.split) > 0 {
-		s.decideLooked(ctx)
-	}
-	for i := range groups {
-		s.router.applyPolicies(s.table, &groups[i])
-	}
-	for _, w := range s.split {
-		s.learnFull(w)
-		if w.whole.Allowed {
-			s.keep(w)
-		} else {
-			s.undo(w)
-		}
-	}
-}
-
-// learnFull records which limits of w are full.
-func (s *scatter) learnFull(w *split) {
-	now := time.Now()
-	for i := range w.whole.Takes {
-		s.table.full.learn(&w.whole.Takes[i], now)
-	}
-}
-
-// decideLooked puts together the answers to what was split, and lets those parts take
-// that have only looked.
-func (s *scatter) decideLooked(ctx context.Context) {
-	second := newScatter(s.router, s.router.table.Load())
-	defer second.free()
-	for _, w := range s.split {
-		w.collect()
-		second.addLooked(w)
-	}
-	if second.size() == 0 {
-		return
-	}
-	w := walk{top: second, due: s.router.due(ctx, time.Now())}
-	w.wait = second.exchange(ctx, w.due)
-	w.pursue(ctx)
-	for _, w := range s.split {
-		w.collect()
-	}
-}
-
-// exchange asks all peers first, then the local shard, and then waits for all together.
-// It returns how long to wait before unanswered is asked again, 0 if there is no need.
-func (s *scatter) exchange(ctx context.Context, due time.Time) (again time.Duration) {
-	if len(s.dispatches) == 0 {
-		return s.decideLocal(ctx, due)
-	}
-	r, now := s.router, time.Now()
-	a := r.newCall(ctx, now, due)
-	if a != nil {
-		a.how = s.how
-		for i := range s.dispatches {
-			e := &s.dispatches[i]
-			e.hop = r.startHop(ctx, e.peer.member, s.how)
-			a.span = contextOf(e.hop)
-			var err error
-			if e.first, err = e.conn.enqueue(a, e.groups, e.hot); err != nil {
-				e.peer.metrics.refused(err, e.groups)
-			}
-			e.sent = err == nil
-		}
-	}
-	again = s.decideLocal(ctx, due)
-	if a != nil {
-		if r.wait(ctx, a) {
-			s.giveUp(a)
-			<-a.done
-		}
-		again = max(again, time.Duration(a.again.Load()))
-		r.calls.Put(a)
-	}
-	for i := range s.dispatches {
-		e := &s.dispatches[i]
-		e.peer.metrics.countAnswers(e.groups)
-		endHop(e.hop, e.groups)
-		for j, c := range e.hot {
-			r.hot.learn(c, e.groups[j], e.conn, now)
-		}
-	}
-	return again
-}
-
-// decideLocal returns how long to wait before what was not answered is asked again.
-func (s *scatter) decideLocal(ctx context.Context, due time.Time) (again time.Duration) {
-	r := s.router
-	again = r.own.decideHere(s.local, due)
-	if s.how != asOwner && len(s.local) > 0 {
-		if patience := time.Now().Add(r.own.patience()); patience.Before(due) {
-			due = patience
-		}
-		again = max(again, r.own.decideCopies(ctx, s.local, s.how, due))
-	}
-	for i, g := range s.from {
-		g.Allowed, g.TokenLease, g.Deferred, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Deferred, s.local[i].By
-		if redirected(g) {
-			r.table.Load().redirectedHere(g)
-		}
-	}
-	return again
-}
-
-func (s *scatter) giveUp(a *call) {
-	now := time.Now()
-	for i := range s.dispatches {
-		if e := &s.dispatches[i]; e.sent {
-			e.conn.giveUp(a, e.first, now)
-		}
-	}
-}
-
-// add assigns g, or its parts, unless it can be answered from what is known.
-func (s *scatter) add(g *shard.Group, now time.Time) {
-	if len(g.Takes) == 0 {
-		return
-	}
-	to, one := s.table.routeOf(g)
-	if !one {
-		s.cut(s, g, s.table.route)
-		return
-	}
-	var c *hotCounter
-	answered := false
-	if s.table.peers[to] != nil {
-		c, answered = s.router.hot.consult(g, s.table.conn(to, g.Takes[0].Key), now)
-	}
-	if !answered {
-		s.assign(to, g, c, nil)
-	}
-}
-
 // place assigns what was asked already, the group g or the part p that it is of another, to
 // the member to(k) for its counter k. If those have parted meanwhile it is split, and
 // belongs to top.
@@ -427,35 +246,6 @@ func (w *split) part(parts *[]*part, to int) *part {
 // leavesLess reports whether t, taken and given back, may leave less than there was.
 func leavesLess(t shard.Take) bool { return t.Cost > 0 && t.Limit.Algorithm.Drains() }
 
-// addLooked lets those parts take that have only looked so far, if nothing denies their
-// group.
-func (s *scatter) addLooked(w *split) {
-	if w.whole.Peek || slices.ContainsFunc(w.whole.Takes, func(t shard.Take) bool { return !t.Shadow && denies(&t) }) {
-		return
-	}
-	looked := 0
-	for _, p := range w.parts {
-		if p.group.Peek {
-			looked++
-		}
-	}
-	for _, p := range slices.Clone(w.parts) {
-		if !p.group.Peek {
-			continue
-		}
-		p.group.Peek = false
-		for j := range p.group.Takes {
-			t := &p.group.Takes[j]
-			t.Decision = algorithms.Decision{}
-			t.Tentative = looked > 1 // another part may be denied yet
-		}
-		s.place(s, &p.group, p, s.table.route)
-	}
-}
-
-// noMember is an index that no member has.
-const noMember = -1
-
 // assign has the member to asked for g, as for a hot counter if c is not nil. If g is a
 // part, it is p.
 func (s *scatter) assign(to int, g *shard.Group, c *hotCounter, p *part) {
@@ -496,41 +286,6 @@ func (w *split) collect() {
 	}
 }
 
-// undo gives back what the parts of a denied group have counted. A node that dies in
-// between can only have counted too much.
-func (s *scatter) undo(w *split) {
-	if w.whole.Reset || w.whole.LentAt > 0 {
-		return
-	}
-	for _, p := range w.parts {
-		if p.group.Allowed { // the node that was asked has said so
-			s.giveBack(w.whole, p)
-		}
-	}
-}
-
-func (s *scatter) giveBack(whole *shard.Group, p *part) {
-	var counted []shard.Take
-	for j, index := range p.takes {
-		take := &p.group.Takes[j]
-		if isToUndo(take) {
-			counted = append(counted, *take)
-			whole.Takes[index].Decision = undone(take)
-		}
-	}
-	if len(counted) == 0 || p.group.Peek { // a look has counted nothing
-		return
-	}
-	switch {
-	case p.group.By != 0:
-		s.router.own.giveBackTo(p.group.By, p.conn, counted)
-	case p.conn == nil:
-		s.router.own.giveBack(counted)
-	case p.conn.giveBack(counted, 0) != nil:
-		s.router.metrics.lostReturns.Inc()
-	}
-}
-
 // isToUndo reports whether t has changed its counter: a shadow take may have been denied. A refund that left
 // nothing used may have been of more than was used. To take all of it again would then use up tokens that no
 // check has taken.
@@ -544,13 +299,14 @@ func isToUndo(t *shard.Take) bool {
 	return true
 }
 
-// undone is the answer to t as if it had only looked. What had to wait for its turn
-// leaves no room behind that this node could know of.
-func undone(t *shard.Take) algorithms.Decision {
-	d := t.Decision
-	if d.Delay == 0 {
-		d.Remaining = max(0, min(t.Limit.Room(), d.Remaining+t.Cost))
+// hopOf returns the span of the hop on which g was asked for, nil if it has none.
+func (s *scatter) hopOf(asked *shard.Group) trace.Span {
+	for i := range s.dispatches {
+		for _, g := range s.dispatches[i].groups {
+			if g == asked {
+				return s.dispatches[i].hop
+			}
+		}
 	}
-	d.Delay = 0
-	return d
+	return nil
 }

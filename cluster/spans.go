@@ -53,69 +53,6 @@ func endHop(span trace.Span, groups []*shard.Group) {
 	span.End()
 }
 
-// hopOf returns the span of the hop on which g was asked for, nil if it has none.
-func (s *scatter) hopOf(asked *shard.Group) trace.Span {
-	for i := range s.dispatches {
-		for _, g := range s.dispatches[i].groups {
-			if g == asked {
-				return s.dispatches[i].hop
-			}
-		}
-	}
-	return nil
-}
-
-// spanOfWait makes the span of the wait for a standby, if answers were deferred. It belongs to the hop on which the first
-// of them was, or else to the check of ctx.
-func (w *walk) spanOfWait(ctx context.Context) {
-	if w.deferred.IsZero() {
-		return
-	}
-	if tracer := w.top.router.tracerOf(ctx); tracer != nil {
-		if w.hop != nil {
-			ctx = trace.ContextWithSpan(ctx, w.hop)
-		}
-		_, span := tracer.Start(ctx, "weir.strict_wait", trace.WithTimestamp(w.deferred))
-		span.End()
-	}
-}
-
-// decision is the span of what this node decides about some of the groups that it was asked for together.
-type decision struct {
-	span       trace.Span
-	first, end int // of the groups
-}
-
-// startDecisions begins a span for each hop of other nodes to which requests of run belong. The context is of the first, for what this
-// node asks others meanwhile.
-func (o *ownReplicas) startDecisions(run []request) (ctx context.Context, spans []decision) {
-	ctx = context.Background()
-	if o.router.tracer == nil {
-		return ctx, nil
-	}
-	for i := range run {
-		q := &run[i]
-		switch last := len(spans) - 1; {
-		case q.span == nil, q.op == opDeferred: // that is decided already
-		case last >= 0 && spans[last].end == i && run[i-1].span == q.span:
-			spans[last].end++
-		case q.span.IsSampled():
-			of, span := o.startDecision(trace.ContextWithRemoteSpanContext(context.Background(), *q.span), &q.group, q.how)
-			if spans == nil {
-				ctx = of
-			}
-			spans = append(spans, decision{span, i, i + 1})
-		}
-	}
-	return ctx, spans
-}
-
-// startDecision begins the span of what this node decides about g and others, as what it was asked for them.
-func (o *ownReplicas) startDecision(ctx context.Context, g *shard.Group, how role) (context.Context, trace.Span) {
-	return o.router.tracer.Start(ctx, "weir.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("weir.role", roleNames[how]), attribute.String("weir.owner", o.router.Owner(g.Takes[0].Key))))
-}
-
 // endDecisions ends spans, with what was decided about their groups.
 func endDecisions(spans []decision, groups []shard.Group) {
 	for _, d := range spans {
@@ -145,4 +82,10 @@ func endDecision(span trace.Span, groups []shard.Group) {
 		span.SetAttributes(attribute.String("weir.source", source))
 	}
 	span.End()
+}
+
+// decision is the span of what this node decides about some of the groups that it was asked for together.
+type decision struct {
+	span       trace.Span
+	first, end int // of the groups
 }

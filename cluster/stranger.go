@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -57,36 +55,4 @@ func (s stranger) isEarlier(self Identity) bool {
 		met.ID = self.ID
 	}
 	return s.met.Cluster == self.Cluster && met.ID == s.instead.ID
-}
-
-// note remembers a stranger, and logs it if it was not met before.
-func (g *Greeter) note(s stranger) {
-	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !s.isEarlier(g.self) {
-		s.instead.Incarnation = 0 // the caller means another node
-	}
-	if _, met := g.strangers[s]; !met {
-		maps.DeleteFunc(g.strangers, func(_ stranger, last time.Time) bool { return now.Sub(last) >= strangerForgot })
-		if len(g.strangers) >= maxStrangers {
-			return
-		}
-		g.log.Warn("a connection leads to the wrong node; check the addresses that the nodes advertise", "reason", s.describe(g.self))
-	}
-	g.strangers[s] = now
-}
-
-// Strangers says which strangers this node has met in the last seconds, one sentence each, sorted.
-func (g *Greeter) Strangers() (sentences []string) {
-	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for s, last := range g.strangers {
-		if now.Sub(last) < strangerNamed {
-			sentences = append(sentences, s.describe(g.self))
-		}
-	}
-	slices.Sort(sentences)
-	return sentences
 }

@@ -48,52 +48,6 @@ type owed struct {
 	waiting bool               // whether an answer waits for a round that has not begun; guarded by mu
 }
 
-func isStrict(g *shard.Group) bool {
-	for i := range g.Takes {
-		if g.Takes[i].Strict {
-			return true
-		}
-	}
-	return false
-}
-
-// relax has g decided as if nothing of it were strict.
-func relax(g *shard.Group) {
-	for i := range g.Takes {
-		g.Takes[i].Strict = false
-	}
-}
-
-// isDeferred reports whether g is decided, and the answer waits for the standby.
-func isDeferred(g *shard.Group) bool { return len(g.Takes) > 0 && g.Takes[0].Source == shard.Deferred }
-
-// release makes g, which was deferred, one that is answered.
-func release(g *shard.Group) {
-	g.Allowed, g.Deferred = true, 0 // what is denied was never deferred
-	setSource(g, shard.Owner)
-}
-
-// deferAnswer makes g, to which h is an answer, one whose answer is deferred, or no longer is.
-func (h *answerHead) deferAnswer(g *shard.Group) {
-	switch {
-	case h.deferred > 0:
-		g.Deferred = h.deferred
-	case h.released:
-		release(g)
-	case g.Deferred > 0 && h.wait > 0:
-		setSource(g, shard.Deferred)
-	}
-}
-
-// waitsForStandby reports whether deferred answers are asked for once more.
-func (w *walk) waitsForStandby() bool {
-	now := time.Now()
-	if w.deferred.IsZero() {
-		w.deferred = now
-	}
-	return now.Sub(w.deferred) < strictPatience
-}
-
 // owes reports whether the standby is to know of t before more than the share is told.
 func owes(t *shard.Take) bool {
 	return t.Strict && !t.Shadow && t.Cost > 0 && t.Decision.Allowed && !t.Brief()

@@ -1,14 +1,14 @@
 package etcd
 
 import (
-	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/weirlimit/weir/cluster"
 )

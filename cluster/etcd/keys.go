@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // checkName refuses what may not stand in a key.
@@ -41,3 +43,5 @@ func keysOf(cluster string) keys {
 // rules, tokens and view. Several watches would not tell in which order their events
 // happened. Keys in between would come along and be ignored.
 func (k keys) watched() (from, to string) { return k.nodes, k.view + "\x00" }
+
+type keyValue = mvccpb.KeyValue

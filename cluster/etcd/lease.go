@@ -241,3 +241,8 @@ func (k *nodeLease) revoke(ctx context.Context) {
 	}
 	k.r.reachability.renewal(time.Time{})
 }
+
+func superseded(node, other cluster.Node) error {
+	return fmt.Errorf("%w: %q at %s is incarnation %d, this is %d",
+		ErrSuperseded, node.ID, other.Address, other.Incarnation, node.Incarnation)
+}

@@ -96,3 +96,20 @@ func (r *reachability) status() Status {
 		Granted:   r.granted,
 	}
 }
+
+// Status says how the registry is doing.
+type Status struct {
+	// Reachable says whether etcd answers; see Registry.Reachable.
+	Reachable bool
+	// Renewed is when the last renewal of the lease that succeeded was sent. The
+	// zero time means that there is no lease.
+	Renewed time.Time
+	// Granted is when the answer came which said that the lease was granted. The zero time means that there is no lease.
+	Granted time.Time
+	// Wiped says whether etcd has less than it had, or something else: then nothing is
+	// written to it.
+	Wiped bool
+	// Alarm says in one sentence why what etcd holds is not believed and needs an
+	// operator: it was wiped, restored from a backup, or damaged. Empty is good.
+	Alarm string
+}

@@ -201,8 +201,3 @@ func (f *follower) checkOwn() error {
 	}
 	return nil
 }
-
-func superseded(node, other cluster.Node) error {
-	return fmt.Errorf("%w: %q at %s is incarnation %d, this is %d",
-		ErrSuperseded, node.ID, other.Address, other.Incarnation, node.Incarnation)
-}

@@ -2,41 +2,14 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
-	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-)
-
-// ServerConfig says how to run an etcd in this process.
-type ServerConfig struct {
-	// Listen is where clients reach it, as host:port. Port 0 picks a free one.
-	Listen string
-	// Dir holds its data and nothing else. It is created if missing, for this
-	// user only.
-	Dir string
-	// TLS secures the connections of clients, and says which may connect. Nil means not to. This process itself connects
-	// to an address on loopback without it.
-	TLS *tls.Config
-	// Logger takes what etcd has to say; nil drops it.
-	Logger *slog.Logger
-}
-
-// Bounds of the server in this process.
-const (
-	startTimeout = 5 * time.Second
-	closeTimeout = 5 * time.Second
-	// deadTimeout is closeTimeout after etcd has died of an internal error: its own
-	// shutdown may then wait for ever for a goroutine that is no more.
-	deadTimeout = time.Second
 )
 
 // Server is an etcd of one member in this process. Its methods may be called
@@ -198,29 +171,4 @@ func claimDir(dir string) (*fileutil.LockedFile, error) {
 		return nil, dirError(dir, err)
 	}
 	return lock, nil
-}
-
-func dirError(dir string, err error) error {
-	return fmt.Errorf("etcd: data directory %s: %w", dir, reason(err))
-}
-
-// startError turns what embed says into our one sentence.
-func startError(cfg ServerConfig, err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "listen" {
-		return fmt.Errorf("etcd: listen on %s: %w", cfg.Listen, reason(err))
-	}
-	if err = reason(err); !errors.As(err, new(syscall.Errno)) {
-		err = fmt.Errorf("etcd does not start: %w", err)
-	}
-	return dirError(cfg.Dir, err)
-}
-
-// reason cuts the operating system's reason out of err, if it has one.
-func reason(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
 }

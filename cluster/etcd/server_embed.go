@@ -35,11 +35,6 @@ const (
 	lockWait = 500 * time.Millisecond
 )
 
-var (
-	errDirInUse = errors.New("in use by another process; stop the node that runs there, or name another directory")
-	errPanic    = errors.New("it panicked while it started: its data may be damaged")
-)
-
 // member is the embedded etcd with what must end with it.
 type member struct {
 	lock  *fileutil.LockedFile

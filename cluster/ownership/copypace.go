@@ -1,8 +1,6 @@
 package ownership
 
-import (
-	"time"
-)
+import "time"
 
 // copyPace is how fast a peer is sent copies that are not complete. Its goroutine owns it.
 type copyPace struct {

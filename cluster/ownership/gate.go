@@ -1,8 +1,6 @@
 package ownership
 
-import (
-	"github.com/weirlimit/weir/cluster/replica"
-)
+import "github.com/weirlimit/weir/cluster/replica"
 
 // setGate has the shard decide, or grant from its copy, as the state of the replica allows. was is the state before.
 func (x *partition) setGate(was replica.State) {

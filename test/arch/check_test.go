@@ -77,6 +77,13 @@ func TestCheckFindsViolations(t *testing.T) {
 		{"too many methods elsewhere", map[string]string{"shard/a.go": doc("shard") + methods("t[int]", maxMethods+1)}, ""},
 		{"too many methods of a generic type", map[string]string{"cluster/a.go": doc("cluster") + methods("*t[int]", maxMethods+1)},
 			"cluster.t has 41 methods, more than 40: it is about several things"},
+		{"files from the top down", map[string]string{"cluster/a.go": doc("cluster") + "func f() { g(); (b{}).h() }\n", "cluster/b.go": "package cluster\ntype b struct{}\nfunc g() {}\nfunc (b) h() {}\n"}, ""},
+		{"an arrow that runs back up", map[string]string{"cluster/a.go": doc("cluster") + "func f() { g() }\n", "cluster/b.go": "package cluster\nfunc g() { f() }\n"},
+			"cluster: 1 of 2 arrows between files run back up, more than 10 in 100: b.go to a.go"},
+		{"a method that runs back up", map[string]string{"cluster/view/a.go": doc("view") + "type a struct{}\nfunc (a) f() { (b{}).g() }\n", "cluster/view/b.go": "package view\ntype b struct{}\nfunc (b) g() { a{}.f() }\n"},
+			"cluster/view: 1 of 2 arrows between files run back up, more than 10 in 100: b.go to a.go"},
+		{"an arrow that runs back up elsewhere", map[string]string{"shard/a.go": doc("shard") + "func f() { g() }\n", "shard/b.go": "package shard\nfunc g() { f() }\n"}, ""},
+		{"fields and local names", map[string]string{"cluster/a.go": doc("cluster") + "type a struct{ b int }\nfunc f() { g() }\n", "cluster/b.go": "package cluster\nfunc g() { f := 1; _ = f }\n"}, ""},
 
 		{"sleep of another package", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nfunc f() { time.Sleep(1) }\n"}, ""},
 

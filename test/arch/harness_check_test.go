@@ -38,6 +38,7 @@ type file struct {
 // load parses the Go files of a module, regardless of build constraints.
 func load(root fs.FS) ([]file, error) {
 	var files []file
+	set := token.NewFileSet()
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -55,7 +56,6 @@ func load(root fs.FS) ([]file, error) {
 		if err != nil {
 			return err
 		}
-		set := token.NewFileSet()
 		parsed, err := parser.ParseFile(set, name, source, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
@@ -89,6 +89,7 @@ func check(files []file) []string {
 		violations = append(violations, checkAlgorithms(f, algorithms)...)
 	}
 	violations = append(violations, checkMethods(files)...)
+	violations = append(violations, checkArrows(files)...)
 	return append(violations, checkPackages(files)...)
 }
 
