@@ -13,9 +13,8 @@ import (
 
 // Times of the decision lease.
 const (
-	lookEvery  = replica.SuspendAfter / 4
-	hearWithin = 500 * time.Millisecond // the standbys are to answer
-	dropEvery  = 5 * time.Second
+	lookEvery = replica.SuspendAfter / 4
+	dropEvery = 5 * time.Second
 )
 
 // decisionLease is a node's decision lease, by which the shard decides. It is safe for concurrent use.

@@ -14,8 +14,11 @@ import (
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
-// hearAgain is how long it waits before it asks a member again whose call has failed, or which has an earlier view; then twice as long each time.
-const hearAgain = 2 * time.Millisecond
+// Pauses before a member is asked again whose call has failed, or which has an earlier view: each is twice as long as the one before.
+const (
+	hearAgain     = 2 * time.Millisecond
+	hearAgainMost = 16 * time.Millisecond
+)
 
 // hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, or becomes owner, until ctx ends. A
 // former standby may have granted until it has heard of another one.
@@ -41,7 +44,7 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 			awaited[l] = true
 		}
 	}
-	heard := n.hearEach(call, slices.Collect(maps.Keys(awaited)), number)
+	heard := n.hearEach(call, slices.Collect(maps.Keys(awaited)), number, 0)
 	for goesOn := true; goesOn; {
 		if len(awaited) == 1 { // the owner of some of them, it may be
 			n.noteAsked(left, awaited)
@@ -120,18 +123,19 @@ type hearing struct {
 
 // hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what they
 // answer, and ends with ctx at the latest: its caller receives until then. A node is asked again if it has not adopted the view of that number yet, before which it may
-// still grant, or if the call fails although this node reaches it. With the number 0 each is asked once.
-func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64) <-chan hearing {
-	heard := make(chan hearing)
+// still grant, or if the call fails although this node reaches it, or may not have connected to it again, which takes as long as reconnects at most.
+func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64, reconnects time.Duration) <-chan hearing {
+	heard, began := make(chan hearing), time.Now()
 	var all sync.WaitGroup
 	for _, l := range lives {
 		all.Go(func() {
-			for again := hearAgain; ; again *= 2 {
+			for again := hearAgain; ; again = min(2*again, hearAgainMost) {
 				posts, adopted, err := n.Peers.Hear(ctx, l)
 				if err != nil && ctx.Err() != nil {
 					return
 				}
-				last := number == 0 || err == nil && adopted >= number || err != nil && !n.Peers.ReachesID(l.ID)
+				mayAnswer := n.Peers.ReachesID(l.ID) || time.Since(began) < reconnects
+				last := err == nil && adopted >= number || err != nil && (!mayAnswer || n.Peers.HasEnded(l))
 				heard <- hearing{l, posts, last}
 				if last {
 					return

@@ -9,6 +9,12 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
+// Times before a node decides again.
+const (
+	hearWithin      = 500 * time.Millisecond // the standbys are to answer
+	reconnectWithin = 350 * time.Millisecond // it has connected to those again that it reaches
+)
+
 // startResume starts to resume, if the node runs, and reports whether it has. n.mu is held.
 func (n *Node) startResume() bool {
 	if n.ctx == nil || n.ctx.Err() != nil {
@@ -27,7 +33,7 @@ func (n *Node) resume(ctx context.Context) {
 		number, lapses := n.lease.Number, n.lease.Lapses
 		n.mu.Unlock()
 		var heard []hearing
-		for h := range n.hearEach(call, n.parts.standbys(), 0) {
+		for h := range n.hearEach(call, n.parts.standbys(), 0, reconnectWithin) {
 			heard = append(heard, h)
 		}
 		n.mu.Lock()
