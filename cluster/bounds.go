@@ -37,5 +37,5 @@ const (
 // hears nothing meanwhile, and takes that for death after silence.
 const (
 	relayPatience  = silence / 3
-	resumePatience = 50 * time.Millisecond // it takes some 5
+	resumePatience = 50 * time.Millisecond // it takes some 5, unless a standby does not answer
 )

@@ -8,6 +8,8 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// This file is the part of a conn that checks use: it queues what is asked, and what is given back.
+
 // enqueue appends a request for every group, and returns the id of the first; the others follow it. Those
 // that are ForNode, with a hot counter, are asked as such; hot may be nil. Answers will be written to the
 // groups and counted off a, until when groups and hot must not change. What is not answered in time is

@@ -7,6 +7,8 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// This file is the part of a conn that makes its connections, one after the other, and keeps the time of each.
+
 // run keeps the connection up until ctx ends.
 func (c *conn) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)

@@ -12,6 +12,14 @@ import (
 // maxEvents is how many events an answer has at most.
 const maxEvents = 200
 
+// Event is one thing that has happened, in words for people. The cluster passes it on, and knows nothing of what it says.
+type Event struct {
+	At                    time.Time
+	Kind, Target, Caller  string
+	Outcome, Tone, Reason string
+	Node                  string // the node that was asked, or has seen it
+}
+
 // OtherEvents asks all other members for their events, and returns after askAllTimeout at the latest. Silent are the ids of those that
 // have not answered, sorted.
 func (q *inquiries) OtherEvents(ctx context.Context) (events []Event, silent []string) {

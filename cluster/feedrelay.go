@@ -138,16 +138,3 @@ func (m *knownMembers) relaysTo(l view.Life) (relays []view.Life) {
 	slices.SortFunc(relays, func(a, b view.Life) int { return strings.Compare(a.ID, b.ID) })
 	return relays[:min(maxFeedRelays, len(relays))]
 }
-
-// Feed implements ownership.Peers.
-func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*ownership.Changes, final <-chan struct{}) ([]ownership.Receipt, error) {
-	_, caller, err := c.member(to)
-	if err != nil {
-		return nil, err
-	}
-	req := &peerv1.FeedRequest{Caller: caller}
-	for _, m := range changes {
-		req.Changes = append(req.Changes, wireChanges(m))
-	}
-	return c.feedAnyway(ctx, to, req, final)
-}

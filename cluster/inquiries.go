@@ -104,11 +104,3 @@ func reasonOf(err error) string {
 	}
 	return status.Convert(err).Message()
 }
-
-// Event is one thing that has happened, in words for people. The cluster passes it on, and knows nothing of what it says.
-type Event struct {
-	At                    time.Time
-	Kind, Target, Caller  string
-	Outcome, Tone, Reason string
-	Node                  string // the node that was asked, or has seen it
-}

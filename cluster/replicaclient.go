@@ -40,6 +40,19 @@ func (c *replicaClient) ReachesID(id string) bool { return c.reachesID(id) }
 // HasEnded implements ownership.Peers.
 func (c *replicaClient) HasEnded(l view.Life) bool { return c.hasEnded(l) }
 
+// Feed implements ownership.Peers.
+func (c *replicaClient) Feed(ctx context.Context, to view.Life, changes []*ownership.Changes, final <-chan struct{}) ([]ownership.Receipt, error) {
+	_, caller, err := c.member(to)
+	if err != nil {
+		return nil, err
+	}
+	req := &peerv1.FeedRequest{Caller: caller}
+	for _, m := range changes {
+		req.Changes = append(req.Changes, wireChanges(m))
+	}
+	return c.feedAnyway(ctx, to, req, final)
+}
+
 // Post implements ownership.Peers.
 func (c *replicaClient) Post(ctx context.Context, to view.Life, posts []ownership.Post) (answers []ownership.Posting, err error) {
 	client, caller, err := c.member(to)

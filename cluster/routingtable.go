@@ -9,6 +9,9 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// noMember is an index that no member has.
+const noMember = -1
+
 // routingTable is what the router routes by, and says which member is to be asked; immutable, except the routes.
 type routingTable struct {
 	full    *fullKeys // the router's

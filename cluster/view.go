@@ -103,6 +103,3 @@ func RoutingView(v *view.View) (*View, error) {
 	routing.Ring, err = ring.FromTables(owner, standby, len(routing.Members))
 	return routing, err
 }
-
-// noMember is an index that no member has.
-const noMember = -1

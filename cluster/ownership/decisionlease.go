@@ -11,12 +11,6 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Times of the decision lease.
-const (
-	lookEvery = replica.SuspendAfter / 4
-	dropEvery = 5 * time.Second
-)
-
 // decisionLease is a node's decision lease, by which the shard decides. It is safe for concurrent use.
 type decisionLease struct {
 	shard   *shard.Shard
@@ -33,10 +27,19 @@ type decisionLease struct {
 	lapsed  time.Time     // when this node has found last that its decision lease had lapsed
 	halted  time.Time     // when it has found last that it had not looked at the clock for long
 	ran     time.Time     // when it had looked last before that
+	// wasCutOff says that the decision lease has lapsed last because no witness had answered, and not because this node stood still.
+	wasCutOff bool
 }
 
 // isValid reports whether the decision lease is valid.
 func (d *decisionLease) isValid() bool { return int64(time.Since(d.started)) < d.until.Load() }
+
+// isAt reports whether the lease is by the view of that number, and no newer one.
+func (d *decisionLease) isAt(number uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lease.Number == number
+}
 
 // noteUntil records until when the decision lease is valid. d.mu is held.
 func (d *decisionLease) noteUntil() (until time.Time, forever bool) {
@@ -103,7 +106,7 @@ func (d *decisionLease) look(learn func(replica.Lease) replica.Lease) {
 	lapses := d.lease.Lapses
 	d.lease = learn(d.lease.Look(now))
 	if d.lease.Lapses != lapses && d.lease.Role == replica.IsMember {
-		d.lapsed = now
+		d.lapsed, d.wasCutOff = now, d.halted.IsZero() || now.Sub(d.halted) >= returnWithin
 	}
 	d.setLease()
 	if d.lease.Due() && !d.hearing {

@@ -99,3 +99,15 @@ func (x *partition) restartFeed(f shard.Follower) {
 	x.out.feeds[f].finalFor, x.out.feeds[f].brief = d.finalFor, d.brief
 	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: x.replica.State == replica.Deciding})
 }
+
+// Hurry has the standby of a partition fed at once, and the learner, which is the standby as soon as a view says so. Checks call it,
+// so it takes no lock.
+func (n *Node) Hurry(p uint32) {
+	out := &n.parts[p].out
+	if c := out.standby.Load(); c != nil {
+		fill(c.soon)
+	}
+	if c := out.learner.Load(); c != nil {
+		fill(c.soon)
+	}
+}

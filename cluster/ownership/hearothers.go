@@ -44,7 +44,7 @@ func (n *Node) hearOthersOnce(ctx context.Context) {
 			awaited[l] = true
 		}
 	}
-	heard := n.hearEach(call, slices.Collect(maps.Keys(awaited)), number, 0)
+	heard := n.hearEach(call, slices.Collect(maps.Keys(awaited)), number, func(l view.Life) bool { return n.Peers.ReachesID(l.ID) })
 	for goesOn := true; goesOn; {
 		if len(awaited) == 1 { // the owner of some of them, it may be
 			n.noteAsked(left, awaited)
@@ -116,16 +116,17 @@ func (x *partition) wereAsked() {
 
 // hearing is what one node has granted, as it says, or that it is not asked any more.
 type hearing struct {
-	from  view.Life
-	posts []Post
-	last  bool // it is not asked again
+	from     view.Life
+	posts    []Post
+	answered bool
+	last     bool // it is not asked again
 }
 
 // hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what they
 // answer, and ends with ctx at the latest: its caller receives until then. A node is asked again if it has not adopted the view of that number yet, before which it may
-// still grant, or if the call fails although this node reaches it, or may not have connected to it again, which takes as long as reconnects at most.
-func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64, reconnects time.Duration) <-chan hearing {
-	heard, began := make(chan hearing), time.Now()
+// still grant, or if the call fails and mayAnswer says so.
+func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64, mayAnswer func(view.Life) bool) <-chan hearing {
+	heard := make(chan hearing)
 	var all sync.WaitGroup
 	for _, l := range lives {
 		all.Go(func() {
@@ -134,9 +135,8 @@ func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64,
 				if err != nil && ctx.Err() != nil {
 					return
 				}
-				mayAnswer := n.Peers.ReachesID(l.ID) || time.Since(began) < reconnects
-				last := err == nil && adopted >= number || err != nil && (!mayAnswer || n.Peers.HasEnded(l))
-				heard <- hearing{l, posts, last}
+				last := err == nil && adopted >= number || err != nil && !mayAnswer(l)
+				heard <- hearing{l, posts, err == nil, last}
 				if last {
 					return
 				}

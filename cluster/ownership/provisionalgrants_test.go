@@ -351,65 +351,6 @@ func TestNewStandbysAskAgain(t *testing.T) {
 	}
 }
 
-// An owner has had no witness for a while, and its standby has granted meanwhile. Just when it has one again, its connection to the standby is still broken. It asks
-// again before it decides, unless a later life of the standby is there.
-func TestResumedOwnersAskAgain(t *testing.T) {
-	for name, hasEnded := range map[string]bool{"the standby runs": false, "the standby has ended": true} {
-		t.Run(name, func(t *testing.T) {
-			runWorld(t, 1, func(w *nodeWorld) {
-				const granted = 10
-				a, failed, healed := w.newNode("a", 1), 0, time.Time{}
-				a.Peers = withHear{a, false, func(ctx context.Context, to view.Life) ([]Post, uint64, error) {
-					if hasEnded || !healed.IsZero() && time.Since(healed) < 200*time.Millisecond {
-						failed++
-						return nil, 0, errors.New("connection refused")
-					}
-					return a.Hear(ctx, to)
-				}}
-				w.begin(a)
-				b := w.start("b", 1)
-				w.awaitSettled()
-				key, p := a.keyOf()
-				w.check(key)
-				w.wait(time.Second)
-				want := a.remaining(key)
-				w.separate("a", "b", true)
-				w.separate("a", "etcd", true)
-				w.wait(2 * time.Second)
-				if a.Deciding()[p] != 0 {
-					t.Error("it decides without a witness")
-				}
-				for range granted {
-					b.decide(key, true)
-				}
-				if hasEnded {
-					w.kill(b)
-					w.start("b", 2)
-				} else {
-					want -= granted
-				}
-				healed = time.Now()
-				w.separate("a", "b", false)
-				w.separate("a", "etcd", false)
-				w.doubt("a", "b")
-				for n := 0; a.Deciding()[p] == 0; n++ {
-					if n == 10_000 {
-						t.Error("after 1 s it does not decide")
-						return
-					}
-					w.wait(100 * time.Microsecond)
-				}
-				if got := a.remaining(key); got != want || failed == 0 {
-					t.Errorf("it begins with %d tokens, want %d; asked %d times in vain", got, want, failed)
-				}
-				if took := time.Since(healed); hasEnded && took > 200*time.Millisecond {
-					t.Errorf("it decides %v after it has a witness", took)
-				}
-			})
-		})
-	}
-}
-
 // An owner that has lost what was shared with it, as a standby, is sent it again as soon as it says so.
 func TestLostDeltasAreSentAgainAtOnce(t *testing.T) {
 	d := view.Life{ID: "d", Incarnation: 1}

@@ -12,7 +12,8 @@ import (
 // Times before a node decides again.
 const (
 	hearWithin      = 500 * time.Millisecond // the standbys are to answer
-	reconnectWithin = 350 * time.Millisecond // it has connected to those again that it reaches
+	reconnectWithin = 350 * time.Millisecond // after it was cut off, it has connected again to most of those that it reaches
+	freshAnswer     = 20 * time.Millisecond  // an answer that may be older is asked for once more: a standby grants until the node decides
 )
 
 // startResume starts to resume, if the node runs, and reports whether it has. n.mu is held.
@@ -28,14 +29,12 @@ func (n *Node) startResume() bool {
 func (n *Node) resume(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
+	var heard []hearing
 	for {
 		n.mu.Lock()
-		number, lapses := n.lease.Number, n.lease.Lapses
+		number, lapses, wasCutOff := n.lease.Number, n.lease.Lapses, n.wasCutOff
 		n.mu.Unlock()
-		var heard []hearing
-		for h := range n.hearEach(call, n.parts.standbys(), 0, reconnectWithin) {
-			heard = append(heard, h)
-		}
+		heard = append(heard, n.hearStandbys(ctx, call, n.parts.standbys(), n.mayConnect(number, wasCutOff))...)
 		n.mu.Lock()
 		if n.lease.Number != number && call.Err() == nil {
 			n.mu.Unlock()
@@ -52,6 +51,36 @@ func (n *Node) resume(ctx context.Context) {
 		n.mu.Unlock()
 		return
 	}
+}
+
+// mayConnect returns what says whether this node may connect again just now to a standby by the view of that number: it was cut off until now. A later life of the
+// standby, and a newer view, need no such connection.
+func (n *shared) mayConnect(number uint64, wasCutOff bool) func(view.Life) bool {
+	began := time.Now()
+	return func(l view.Life) bool {
+		return wasCutOff && time.Since(began) < reconnectWithin && n.isAt(number) && !n.Peers.HasEnded(l)
+	}
+}
+
+// hearStandbys returns what standbys have granted, as they say until call ends. Those that have answered long before others are heard once more.
+func (n *shared) hearStandbys(ctx, call context.Context, lives []view.Life, mayAnswer func(view.Life) bool) (heard []hearing) {
+	began := time.Now()
+	var answered []view.Life
+	for h := range n.hearEach(call, lives, 0, mayAnswer) {
+		heard = append(heard, h)
+		if h.answered {
+			answered = append(answered, h.from)
+		}
+	}
+	if time.Since(began) < freshAnswer {
+		return heard
+	}
+	again, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	for h := range n.hearEach(again, answered, 0, func(view.Life) bool { return false }) {
+		heard = append(heard, h)
+	}
+	return heard
 }
 
 // standbys returns those of all partitions that this node decides.

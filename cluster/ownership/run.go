@@ -9,6 +9,12 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
+// Times of watch.
+const (
+	lookEvery = replica.SuspendAfter / 4
+	dropEvery = 5 * time.Second
+)
+
 // NewNode returns the driver of a node that has no copy of anything. It seals all partitions.
 func NewNode(c Config) *Node {
 	n := &Node{parts: make(partitions, c.Partitions), report: view.Report{Life: c.Self}, endings: make(map[view.Life]replica.Ending)}
@@ -93,16 +99,4 @@ func (n *Node) Adopt(v *view.View) {
 	n.setLease()
 	maps.DeleteFunc(n.endings, func(l view.Life, _ replica.Ending) bool { return !v.Names(l) })
 	n.LookSoon()
-}
-
-// Hurry has the standby of a partition fed at once, and the learner, which is the standby as soon as a view says so. Checks call it,
-// so it takes no lock.
-func (n *Node) Hurry(p uint32) {
-	out := &n.parts[p].out
-	if c := out.standby.Load(); c != nil {
-		fill(c.soon)
-	}
-	if c := out.learner.Load(); c != nil {
-		fill(c.soon)
-	}
 }

@@ -115,6 +115,16 @@ func (x *partition) adopt(v *view.View, plan view.Plan) {
 	}
 }
 
+// noteCopied tells the replica what copy a node has that is fed. x.mu is held.
+func (x *partition) noteCopied(d *feed) {
+	if len(d.acknowledged) > 0 { // else there are no deltas to answer for
+		x.step(replica.Event{Kind: replica.Copied, From: d.to, Version: d.version, Acknowledged: d.acknowledged}, nil)
+	}
+}
+
+// keepUnused is how long a copy is kept that is of no use any more.
+const keepUnused = 30 * time.Second
+
 // dropUnused gives up copies that have been of no use for long. What a node has from its snapshot may be the only copy until a view names this life.
 func (ps partitions) dropUnused() {
 	for x := range ps.each {
@@ -127,15 +137,5 @@ func (ps partitions) dropUnused() {
 			x.deltas.own.idle = time.Time{}
 			x.step(replica.Event{Kind: replica.Drop}, nil)
 		}
-	}
-}
-
-// keepUnused is how long a copy is kept that is of no use any more.
-const keepUnused = 30 * time.Second
-
-// noteCopied tells the replica what copy a node has that is fed. x.mu is held.
-func (x *partition) noteCopied(d *feed) {
-	if len(d.acknowledged) > 0 { // else there are no deltas to answer for
-		x.step(replica.Event{Kind: replica.Copied, From: d.to, Version: d.version, Acknowledged: d.acknowledged}, nil)
 	}
 }
