@@ -430,23 +430,31 @@ func (n *node) refuseTaken(ctx context.Context, params cluster.Params) error {
 		return err
 	}
 	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, func() int64 { return 0 }, slog.New(slog.DiscardHandler))
-	runs := func(other cluster.Node) bool {
-		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-		defer cancel()
-		_, err := g.Knock(ctx, n.dial, other.Member())
-		return err == nil
-	}
 	for _, other := range nodes {
 		sameID, sameAddress := other.ID == n.opts.ID, other.Address == n.opts.Advertise
-		switch {
-		case sameID == sameAddress: // neither; or it is this node before it was started again, as no other can listen there
-		case sameID && runs(other):
+		if sameID == sameAddress { // neither; or it is this node before it was started again, as no other can listen there
+			continue
+		}
+		switch err := n.knock(ctx, g, other.Member()); {
+		case certs.AreForeign(err) && sameID:
+			return fmt.Errorf("id: %q %w at %s, and this one could not join: %w; give this one certificates of the CA of the cluster (--tls-ca and --tls-cert), or another id with --id",
+				other.ID, errTaken, other.Address, err)
+		case err != nil:
+		case sameID:
 			return fmt.Errorf("id: %q %w at %s; give this one another with --id", other.ID, errTaken, other.Address)
-		case sameAddress && runs(other):
+		default:
 			return fmt.Errorf("advertise: %s %w: %q; give this one an address of its own with --advertise", other.Address, errTaken, other.ID)
 		}
 	}
 	return nil
+}
+
+// knock returns why a node does not answer in the name of a member, nil if it does.
+func (n *node) knock(ctx context.Context, g *cluster.Greeter, m cluster.Member) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := g.Knock(ctx, n.dial, m)
+	return err
 }
 
 func (n *node) info() Info {

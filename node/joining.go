@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/weirlimit/weir/cluster"
@@ -83,8 +84,12 @@ func (n *node) awaitMembers(ctx, failed context.Context) {
 	}
 	var who []string
 	for _, m := range n.unheard() {
-		who = append(who, m.ID+" at "+m.Address)
+		why := "it answers, and not in time"
+		if err := n.knock(ctx, n.greeter, m); err != nil {
+			why = err.Error()
+		}
+		who = append(who, fmt.Sprintf("%s at %s (%s)", m.ID, m.Address, why))
 	}
-	n.log.Warn("not joining before members answer this node; look at their --advertise, and at what is between the nodes", "id", n.opts.ID, "members", strings.Join(who, ", "))
+	n.log.Warn("not joining before members answer this node; look at their --advertise, at what is between the nodes, and at --tls-ca", "id", n.opts.ID, "members", strings.Join(who, ", "))
 	n.await(ctx, failed, 0, heard)
 }

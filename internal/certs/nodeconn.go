@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 )
@@ -37,12 +38,22 @@ func (s *Source) node(state tls.ConnectionState, pool *x509.CertPool, use x509.E
 	}
 	name, err := verify(state.PeerCertificates[0], state.PeerCertificates[1:], pool, use)
 	if err != nil {
-		return "", err
+		return "", unverifiedError{err}
 	}
 	if name.Kind != Node || name.Cluster != s.self.Cluster {
 		return "", fmt.Errorf("the certificate is for %v, and not for a node of cluster %q", name, s.self.Cluster)
 	}
 	return name.ID, nil
+}
+
+// unverifiedError says why the certificate of a node is not verified.
+type unverifiedError struct{ error }
+
+// AreForeign reports whether a connection to a node of Weir has failed because that or this one does not verify the certificate of the other.
+func AreForeign(err error) bool {
+	_, is := errors.AsType[unverifiedError](err)
+	said, failed := errors.AsType[*net.OpError](err)
+	return is || failed && said.Op == "remote error" // an alert of TLS
 }
 
 // nodeConn is a connection whose other end has proven to be a node.
