@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -185,6 +186,9 @@ func (n *node) close() {
 func (n *node) listen(ctx context.Context) error {
 	open := func(name, address string, most int) (net.Listener, error) {
 		l, err := n.network.listen(ctx, address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("%s: %w; name another address with --%s", name, err, name)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

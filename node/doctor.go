@@ -56,7 +56,7 @@ var advices = map[string]string{
 	"tokens": "make the file with weir tokens create, and let only the user of the node read it", "data-dir": "let only the user of the node use it (chmod go= DIR)",
 	"etcd":    "see whether etcd runs and is reached at --etcd, and what --etcd-user may do",
 	"cluster": "give all nodes of the cluster TLS, or none", "node": "see whether it runs and is reached at its --advertise; take out one that is dead: weir nodes remove ID",
-	"nodes": "ask the --admin port of a node, as a client with the role admin", "health": "see docs/failures.md and the log of the node", "rules": "weir rules lint FILE checks files; weir rules apply -f FILE adds rules",
+	"nodes": "ask the --admin port of a node, as a client with the role admin", "health": "see docs/failures.md, docs/operations/alerts and the log of the node", "rules": "weir rules lint -f FILE checks files; weir rules apply -f FILE adds rules",
 }
 
 const optionAdvice = "mend the option; weir config check FILE shows what a file sets"
@@ -375,6 +375,8 @@ func (d *doctor) member(ctx context.Context, g *cluster.Greeter, other cluster.N
 	switch {
 	case err != nil && other.ID == d.node.opts.ID:
 		d.add(Doubtful, subject, "this node is registered at %s and does not answer there: %v", other.Address, err)
+	case certs.AreForeign(err):
+		d.advise(Bad, subject, advices["tls-ca"]+", and certificates that it has made with it", "answers at %s, with certificates of another CA: %v", other.Address, err)
 	case err != nil:
 		d.add(Bad, subject, "does not answer at %s: %v", other.Address, err)
 	case far.TooFar():

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,26 @@ func TestForeignCertificatesTakeNoID(t *testing.T) {
 			default:
 			}
 		})
+	}
+}
+
+// A node with certificates of another CA is told so by the doctor, and what to do.
+func TestDoctorOfForeignCertificates(t *testing.T) {
+	t.Parallel()
+	server := etcdAt(t, "127.0.0.1:0", t.TempDir())
+	opts := withTLS(t, testOptions(t))
+	opts.Etcd = []string{server.Endpoint()}
+	info, _, _ := start(t, opts)
+	foreign := testOptions(t)
+	foreign.ID, foreign.Etcd = "b", opts.Etcd
+	findings := Examine(t.Context(), withTLS(t, foreign))
+	i := slices.IndexFunc(findings, func(f Finding) bool { return f.Subject == "node a" })
+	if i < 0 {
+		t.Fatalf("nothing of node a: %+v", findings)
+	}
+	f := findings[i]
+	if f.Severity != Bad || !strings.Contains(f.Text, "answers at "+info.GRPC+", with certificates of another CA") || !strings.Contains(f.Advice, "ca.crt") {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -66,6 +66,7 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{TLSCert: "c"}, "tls-cert: --tls-cert needs --tls-key and --tls-ca as well"},
 		{Options{TLSKey: "k", TLSCA: "a"}, "tls-cert: --tls-key with --tls-ca needs --tls-cert as well"},
 		{Options{TLSCert: "c", TLSKey: "k", TLSCA: "a", Insecure: true}, "tls-cert: a node with TLS does not listen without it: drop --insecure, or the three options of TLS"},
+		{Options{TLSClientAuth: "require"}, "tls-client-auth: clients have no certificates without TLS: require needs --tls-cert, --tls-key and --tls-ca"},
 		{Options{TLSClientAuth: "maybe"}, `tls-client-auth: "maybe" is none of none, optional and require`},
 		{Options{EtcdListen: "10.0.0.1:2379", Etcd: []string{"e:1"}}, ""}, // unused
 		{Options{EtcdListen: "2379", Etcd: []string{"e:1"}}, `etcd-listen: "2379" is not host:port, such as 127.0.0.1:9090`},

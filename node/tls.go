@@ -43,6 +43,9 @@ func (o Options) badTLS() string {
 }
 
 func (o Options) badClientAuth() string {
+	if o.TLSClientAuth == string(certs.Require) && o.TLSCert == "" {
+		return "clients have no certificates without TLS: require needs --tls-cert, --tls-key and --tls-ca"
+	}
 	if slices.Contains(certs.ClientAuths, certs.ClientAuth(o.TLSClientAuth)) {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,9 +43,29 @@ func (q *nodeFlags) refusedWithoutCertificate(message string) bool {
 		func(text string) bool { return strings.Contains(message, text) })
 }
 
+// refusedCertificate returns why a node does not accept the certificate that this client has shown, nil if it may accept that. It has ended the connection then, which
+// with TLS 1.3 may show only when the client reads.
+func (q *nodeFlags) refusedCertificate(message string) error {
+	isEnd := slices.ContainsFunc([]string{"remote error: tls", "server preface", "broken pipe", "connection reset"}, func(text string) bool { return strings.Contains(message, text) })
+	if !isEnd || q.secured == nil || len(q.secured.Certificates) == 0 {
+		return nil
+	}
+	shown, others := q.secured.Certificates[0], x509.NewCertPool()
+	for _, der := range shown.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			others.AddCert(c)
+		}
+	}
+	_, err := shown.Leaf.Verify(x509.VerifyOptions{Roots: q.secured.RootCAs, Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
 // explainUnavailable goes by the texts of gRPC and of the operating system: the
 // code says no more than that there was no connection.
 func (q *nodeFlags) explainUnavailable(message string) error {
+	if err := q.refusedCertificate(message); err != nil {
+		return fmt.Errorf("node %s does not accept the certificate in --tls-cert: %w; \"weir certs client\" makes one of the CA of the cluster", q.node, err)
+	}
 	switch {
 	case strings.Contains(message, "lookup error"):
 		// Comes before the next: it may be the name server that refused.
@@ -61,6 +82,8 @@ func (q *nodeFlags) explainUnavailable(message string) error {
 	case q.secured == nil && strings.Contains(message, "server preface"):
 		return fmt.Errorf("the server at %s does not speak gRPC without TLS; pass --tls-ca if it has TLS, "+
 			"and give --node the node's gRPC address", q.node)
+	case q.secured != nil && strings.Contains(message, "x509: certificate signed by unknown authority"):
+		return fmt.Errorf("the certificate of node %s is not of the CA in --tls-ca; pass the ca.crt of its cluster", q.node)
 	case strings.Contains(message, "server preface"):
 		return fmt.Errorf("the server at %s does not speak gRPC; give --node the node's gRPC address", q.node)
 	}

@@ -133,6 +133,9 @@ func (a *app) examineOptions(ctx context.Context, cmd *cobra.Command) (findings 
 	return append(findings, node.Examine(ctx, opts)...)
 }
 
+// notReady says what to do about a node that answers and is not ready.
+const notReady = "weir nodes says what it does: a new one waits for members that answer it, and one that was drained takes counters again after weir drain --cancel ID"
+
 // examine asks a node that runs.
 func (q *nodeFlags) examine(ctx context.Context) (findings []node.Finding) {
 	add := func(severity node.Severity, subject, format string, args ...any) {
@@ -153,13 +156,13 @@ func (q *nodeFlags) examine(ctx context.Context) (findings []node.Finding) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	health, err := c.Health(ctx)
 	if err != nil {
-		add(node.Bad, "node", "%v", q.explain(err))
+		findings = append(findings, node.Finding{Severity: node.Bad, Subject: "node", Text: q.explain(err).Error(), Advice: "see whether it runs, and is asked at its gRPC port, with --tls-ca if it has TLS"})
 		return findings
 	}
 	if health.GetReady() {
 		add(node.Good, "node "+health.GetNodeId(), "answers at %s and is ready", q.node)
 	} else {
-		add(node.Bad, "node "+health.GetNodeId(), "answers at %s and is not ready", q.node)
+		findings = append(findings, node.Finding{Severity: node.Bad, Subject: "node " + health.GetNodeId(), Text: "answers at " + q.node + " and is not ready", Advice: notReady})
 	}
 	if !ends.IsZero() {
 		findings = append(findings, node.Ends("tls-cert", "the certificate of node "+health.GetNodeId(), ends))

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,6 +60,7 @@ func formatExplanation(request *weirv1.RateLimitRequest, response *weirv1.Explai
 	var out strings.Builder
 	out.WriteString(formatDecision(request, response.GetDecision()))
 	if len(response.GetRules()) == 0 {
+		fmt.Fprintf(&out, "\ndomain %q has no rules\n", cmp.Or(request.GetDomain(), "default"))
 		return out.String()
 	}
 	out.WriteString("\n")

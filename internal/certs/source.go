@@ -229,6 +229,9 @@ func (f Files) pair(options string) (*tls.Certificate, error) {
 	if f.Cert == "" && f.Key == "" {
 		return nil, nil
 	}
+	if f.Cert == "" || f.Key == "" {
+		return nil, fmt.Errorf("%s-cert and %s-key go together: they are %q and %q", options, options, f.Cert, f.Key)
+	}
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
 		return nil, fmt.Errorf("%s-cert, %s-key: %q, %q: %w", options, options, f.Cert, f.Key, err)

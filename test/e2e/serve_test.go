@@ -38,8 +38,8 @@ func TestServeFailsInOneSentence(t *testing.T) {
 		code int
 		want string
 	}{
-		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, 1, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
-		{"HTTP port taken", []string{"--http", taken.Addr().String()}, 1, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
+		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, 1, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use; name another address with --grpc\n$`},
+		{"HTTP port taken", []string{"--http", taken.Addr().String()}, 1, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use; name another address with --http\n$`},
 		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, 1, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use; to join the node that runs there, pass --etcd ` + taken.Addr().String() + `\n$`},
 		{"no such rules", []string{"--rules", "/no/such/rules.yaml"}, 2, `^weir: .*/no/such/rules.yaml.*no such file or directory\n$`},
 		{"bad rules", []string{"--rules", bad}, 2, `^weir: .*rules.yaml:4:\d+: rule "x": limits\[0\].window: .*5.*\n$`},

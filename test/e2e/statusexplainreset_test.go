@@ -47,6 +47,13 @@ posts +3 per 366d +user +sliding_window +1 +in .* +in .* +(first|second)
 posts +9 per 366d +user +token_bucket +7 +in .* +now +(first|second)
 everybody +1000 per year \(Asia/Tokyo\) +- +fixed_window +998 +in .* +now +(first|second)
 `},
+		{"explain user=alice endpoint=/posts --domain shop", 0, `
+allowed  user=alice endpoint=/posts \(only looked\)
+rule     none
+source   no_rule \(nothing limits this request\)
+
+domain "shop" has no rules
+`},
 		{"status user=alice", 0, `
 RULE +LIMIT +PER +ALGORITHM +LEFT +RESETS +NEXT +OWNER
 posts +3 per 366d +user +sliding_window +1 +in .* +now +(first|second)

@@ -127,6 +127,32 @@ func weirWith(t *testing.T, p process.Certificates, cert string, args ...string)
 	return string(out), err
 }
 
+// A client that shows a certificate of another CA, or trusts another one, is told so. Making a second CA beside the first is refused.
+func TestForeignClientCertificates(t *testing.T) {
+	p, other := process.NewCertificates(t), process.NewCertificates(t)
+	n := p.Start("a")
+	shows := append([]string{"nodes", "--node", n.GRPC}, other.Flags("client-admin")...)
+	shows = append(shows, "--tls-ca", p.File("ca.crt")) // the last one counts
+	trusts := append([]string{"nodes", "--node", n.GRPC}, other.Flags("client-admin")...)
+	for range 5 { // where the client notices is a matter of time
+		for _, tc := range []struct {
+			args []string
+			want string
+		}{
+			{shows, "node " + n.GRPC + " does not accept the certificate in --tls-cert: x509: certificate signed by unknown authority"},
+			{trusts, "the certificate of node " + n.GRPC + " is not of the CA in --tls-ca"},
+		} {
+			if out, err := exec.Command(process.Binary(t), tc.args...).CombinedOutput(); err == nil || !strings.Contains(string(out), tc.want) {
+				t.Errorf("%v: %s (%v), want %s", tc.args, out, err, tc.want)
+			}
+		}
+	}
+	out, err := exec.Command(process.Binary(t), "certs", "init", "--dir", p.Dir, "--node", "b").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "has a CA already") || !strings.Contains(string(out), "weir certs node ID") {
+		t.Errorf("certs init: %s (%v)", out, err)
+	}
+}
+
 // Ports of a node with TLS refuse versions before 1.3.
 func TestTLS12IsRefused(t *testing.T) {
 	t.Parallel()
