@@ -127,7 +127,7 @@ func weirWith(t *testing.T, p process.Certificates, cert string, args ...string)
 	return string(out), err
 }
 
-// A client that shows a certificate of another CA, or trusts another one, is told so. Making a second CA beside the first is refused.
+// A client that shows a certificate of another CA, or trusts another one, is told so. To make a second CA in the same place is refused.
 func TestForeignClientCertificates(t *testing.T) {
 	p, other := process.NewCertificates(t), process.NewCertificates(t)
 	n := p.Start("a")
