@@ -27,7 +27,7 @@ type decisionLease struct {
 	lapsed  time.Time     // when this node has found last that its decision lease had lapsed
 	halted  time.Time     // when it has found last that it had not looked at the clock for long
 	ran     time.Time     // when it had looked last before that
-	// wasCutOff says that the decision lease has lapsed last because no witness had answered, and not because this node stood still.
+	// wasCutOff says that no witness had answered when this node lost the decision lease last. Else it had stood still.
 	wasCutOff bool
 }
 
@@ -69,7 +69,8 @@ func (d *decisionLease) setLease() {
 
 // adopt takes over the members of a newer view. The shard decides no longer than by them, and no longer than before until setLease. d.mu is held.
 func (d *decisionLease) adopt(v *view.View) {
-	d.lease = d.lease.Look(time.Now()).Adopt(v.Number, v.Lives())
+	d.lookAt(time.Now())
+	d.lease = d.lease.Adopt(v.Number, v.Lives())
 	d.noteUntil()
 	if !d.isValid() {
 		d.setLease()
@@ -99,18 +100,28 @@ func (d *decisionLease) IsOver() bool { return d.isOver.Load() }
 func (d *decisionLease) look(learn func(replica.Lease) replica.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
-	if looked := d.lease.Looked; !looked.IsZero() && now.Sub(looked) >= replica.SuspendAfter {
-		d.halted, d.ran = now, looked
-	}
-	lapses := d.lease.Lapses
-	d.lease = learn(d.lease.Look(now))
-	if d.lease.Lapses != lapses && d.lease.Role == replica.IsMember {
-		d.lapsed, d.wasCutOff = now, d.halted.IsZero() || now.Sub(d.halted) >= returnWithin
-	}
+	d.lookAt(time.Now())
+	d.lease = learn(d.lease)
 	d.setLease()
 	if d.lease.Due() && !d.hearing {
 		d.hearing = d.hear()
+	}
+}
+
+// lookAt has the decision lease look at the clock, and notes what it finds. d.mu is held.
+func (d *decisionLease) lookAt(now time.Time) {
+	was := d.lease
+	stoodStill := !was.Looked.IsZero() && now.Sub(was.Looked) >= replica.SuspendAfter
+	if stoodStill {
+		d.halted, d.ran = now, was.Looked
+	}
+	d.lease = was.Look(now)
+	if d.lease.Lapses == was.Lapses || d.lease.Role != replica.IsMember {
+		return
+	}
+	d.lapsed = now
+	if !was.Suspended {
+		d.wasCutOff = !stoodStill
 	}
 }
 

@@ -40,6 +40,7 @@ type nodeWorld struct {
 	doubts    map[[2]string]bool          // nodes that do not believe that they reach the other one; guarded by mu
 	mute      string                      // the id of a node that stands still, as no other knows yet; guarded by mu
 	wishes    map[view.Life]view.State    // what the registry says of nodes; guarded by mu
+	held      bool                        // no view is written; guarded by mu
 	began     time.Time
 	story     []string       // guarded by mu
 	lost      float64        // how many messages are lost; guarded by mu
@@ -244,6 +245,13 @@ func (w *nodeWorld) living() (all []*worldNodeRun) {
 	return all
 }
 
+// hold has no view written from now on, or views again.
+func (w *nodeWorld) hold(held bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = held
+}
+
 // write writes views: planned ones once a second.
 func (w *nodeWorld) write() {
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -257,6 +265,10 @@ func (w *nodeWorld) write() {
 		}
 		reports := w.reports("")
 		w.mu.Lock()
+		if w.held {
+			w.mu.Unlock()
+			continue
+		}
 		v := w.view
 		seen := view.Seen{}
 		for l, state := range w.wishes {

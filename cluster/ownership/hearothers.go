@@ -118,8 +118,9 @@ func (x *partition) wereAsked() {
 type hearing struct {
 	from     view.Life
 	posts    []Post
-	answered bool
-	last     bool // it is not asked again
+	at       time.Time // when the call has ended
+	answered bool      // else it has failed
+	last     bool      // it is not asked again
 }
 
 // hearEach asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner. It sends what they
@@ -136,7 +137,7 @@ func (n *shared) hearEach(ctx context.Context, lives []view.Life, number uint64,
 					return
 				}
 				last := err == nil && adopted >= number || err != nil && !mayAnswer(l)
-				heard <- hearing{l, posts, err == nil, last}
+				heard <- hearing{l, posts, time.Now(), err == nil, last}
 				if last {
 					return
 				}

@@ -34,7 +34,7 @@ func (n *Node) resume(ctx context.Context) {
 		n.mu.Lock()
 		number, lapses, wasCutOff := n.lease.Number, n.lease.Lapses, n.wasCutOff
 		n.mu.Unlock()
-		heard = append(heard, n.hearStandbys(ctx, call, n.parts.standbys(), n.mayConnect(number, wasCutOff))...)
+		heard = append(heard, n.hearStandbys(ctx, call, n.parts.standbys(), number, wasCutOff)...)
 		n.mu.Lock()
 		if n.lease.Number != number && call.Err() == nil {
 			n.mu.Unlock()
@@ -53,34 +53,48 @@ func (n *Node) resume(ctx context.Context) {
 	}
 }
 
-// mayConnect returns what says whether this node may connect again just now to a standby by the view of that number: it was cut off until now. A later life of the
-// standby, and a newer view, need no such connection.
-func (n *shared) mayConnect(number uint64, wasCutOff bool) func(view.Life) bool {
+// hearStandbys returns what standbys have granted, as they say until call ends, or a newer view than that of a number is adopted. If this node was cut off, it may connect
+// to them again just now: it repeats calls that fail, unless a later life of the standby is there. A standby that has answered long before others is heard once more.
+func (n *shared) hearStandbys(ctx, call context.Context, lives []view.Life, number uint64, wasCutOff bool) (heard []hearing) {
 	began := time.Now()
-	return func(l view.Life) bool {
-		return wasCutOff && time.Since(began) < reconnectWithin && n.isAt(number) && !n.Peers.HasEnded(l)
+	round, end := context.WithCancel(call)
+	defer end()
+	mayAnswer := func(l view.Life) bool {
+		return wasCutOff && time.Since(began) < reconnectWithin && !n.Peers.HasEnded(l)
 	}
-}
-
-// hearStandbys returns what standbys have granted, as they say until call ends. Those that have answered long before others are heard once more.
-func (n *shared) hearStandbys(ctx, call context.Context, lives []view.Life, mayAnswer func(view.Life) bool) (heard []hearing) {
-	began := time.Now()
-	var answered []view.Life
-	for h := range n.hearEach(call, lives, 0, mayAnswer) {
-		heard = append(heard, h)
-		if h.answered {
-			answered = append(answered, h.from)
+	look := time.NewTicker(hearAgainMost)
+	defer look.Stop()
+	answers := n.hearEach(round, lives, 0, mayAnswer)
+	for goesOn := true; goesOn; {
+		var h hearing
+		select {
+		case h, goesOn = <-answers:
+			if goesOn {
+				heard = append(heard, h)
+			}
+		case <-look.C:
+			if !n.isAt(number) {
+				end()
+			}
 		}
 	}
-	if time.Since(began) < freshAnswer {
-		return heard
+	return append(heard, n.hearOnceMore(ctx, heard)...)
+}
+
+// hearOnceMore asks those standbys again that have answered a while ago: they grant until this node decides.
+func (n *shared) hearOnceMore(ctx context.Context, heard []hearing) (more []hearing) {
+	var old []view.Life
+	for _, h := range heard {
+		if h.answered && time.Since(h.at) >= freshAnswer {
+			old = append(old, h.from)
+		}
 	}
 	again, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	for h := range n.hearEach(again, answered, 0, func(view.Life) bool { return false }) {
-		heard = append(heard, h)
+	for h := range n.hearEach(again, old, 0, func(view.Life) bool { return false }) {
+		more = append(more, h)
 	}
-	return heard
+	return more
 }
 
 // standbys returns those of all partitions that this node decides.

@@ -69,6 +69,7 @@ func (w *nodeWorld) returningOwner(cutFor time.Duration, others ...string) (a *r
 	}
 	w.check(key)
 	w.wait(time.Second)
+	w.hold(true)
 	if cutFor < time.Second { // it stands still
 		a.still.Store(new(make(chan struct{})))
 	}
@@ -79,16 +80,23 @@ func (w *nodeWorld) returningOwner(cutFor time.Duration, others ...string) (a *r
 
 // The connection of an owner to its standby is still broken when it has a witness again. It asks again before it decides, unless a later life of the standby is there.
 func TestResumedOwnersAskAgain(t *testing.T) {
-	for name, hasEnded := range map[string]bool{"the standby runs": false, "the standby has ended": true} {
+	for name, tc := range map[string]struct{ hasEnded, stoodStill bool }{
+		"the standby runs": {}, "the standby has ended": {hasEnded: true}, "the owner has stood still, too": {stoodStill: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			runWorld(t, 1, func(w *nodeWorld) {
 				const granted = 10
 				a, b, key, p := w.returningOwner(2*time.Second, "b")
+				if tc.stoodStill {
+					a.still.Store(new(make(chan struct{})))
+					w.wait(300 * time.Millisecond)
+					close(*a.still.Load())
+				}
 				want := a.remaining(key)
 				for range granted {
 					b.decide(key, true)
 				}
-				if hasEnded {
+				if tc.hasEnded {
 					w.kill(b)
 					later := w.newNode("b", 2) // of which no view knows yet
 					w.mu.Lock()
@@ -101,7 +109,7 @@ func TestResumedOwnersAskAgain(t *testing.T) {
 				healed := time.Now()
 				a.fails.Store(new(func(view.Life) bool {
 					failed.Add(1)
-					return hasEnded || time.Since(healed) < 200*time.Millisecond
+					return tc.hasEnded || time.Since(healed) < 200*time.Millisecond
 				}))
 				a.cutOff(false, "b")
 				w.doubt("a", "b")
@@ -109,7 +117,7 @@ func TestResumedOwnersAskAgain(t *testing.T) {
 				if left != want || failed.Load() == 0 {
 					t.Errorf("it begins with %d tokens, want %d; asked %d times", left, want, failed.Load())
 				}
-				if hasEnded && took > 100*time.Millisecond {
+				if tc.hasEnded && took > 100*time.Millisecond {
 					t.Errorf("it decides %v after it has a witness", took)
 				}
 			})
@@ -136,36 +144,54 @@ func TestResumedOwnersHearTheLatest(t *testing.T) {
 	})
 }
 
-// An owner that has stood still does not wait for a standby that was killed meanwhile: its connections to others are as they were.
-func TestHaltedOwnersDoNotWaitForTheDead(t *testing.T) {
-	runWorld(t, 1, func(w *nodeWorld) {
-		a, _, key, p := w.returningOwner(300*time.Millisecond, "b", "c")
-		a.fails.Store(new(func(to view.Life) bool { return to.ID == "c" }))
-		a.cutOff(false, "b", "c")
-		close(*a.still.Load())
-		if took, _ := a.await(p, key); took > 50*time.Millisecond {
-			t.Errorf("it decides after %v", took)
-		}
-		if !a.WasHalted() {
-			t.Error("it was not halted")
-		}
-	})
+// An owner that has stood still does not wait for a standby that was killed meanwhile: its connections to others are as they were. One that is far is asked once.
+func TestHaltedOwnersDoNotWait(t *testing.T) {
+	for name, way := range map[string]time.Duration{"a dead standby": 0, "far ones": 15 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				w.way = way
+				a, _, key, p := w.returningOwner(300*time.Millisecond, "b", "c")
+				if way == 0 {
+					a.fails.Store(new(func(to view.Life) bool { return to.ID == "c" }))
+				}
+				a.cutOff(false, "b", "c")
+				close(*a.still.Load())
+				if took, _ := a.await(p, key); took > 25*time.Millisecond+2*way+5*time.Millisecond { // it reads the view every 25 ms
+					t.Errorf("it decides after %v", took)
+				}
+				if !a.WasHalted() {
+					t.Error("it was not halted")
+				}
+			})
+		})
+	}
 }
 
 // A view that does not name a standby any more ends the wait for it.
 func TestResumedOwnersFollowViews(t *testing.T) {
-	runWorld(t, 1, func(w *nodeWorld) {
-		a, _, key, p := w.returningOwner(2*time.Second, "b", "c")
-		a.fails.Store(new(func(to view.Life) bool { return to.ID == "c" }))
-		for _, x := range w.living() {
-			if x.Self.ID == "c" {
-				w.kill(x)
-			}
-		}
-		w.wait(worldEtcdLease - 120*time.Millisecond) // a view is written without it once that is over
-		a.cutOff(false, "b", "c")
-		if took, _ := a.await(p, key); took < 100*time.Millisecond || took > 300*time.Millisecond {
-			t.Errorf("it decides after %v", took)
-		}
-	})
+	for name, isSilent := range map[string]bool{"calls fail": false, "calls hang": true} {
+		t.Run(name, func(t *testing.T) {
+			runWorld(t, 1, func(w *nodeWorld) {
+				a, _, key, p := w.returningOwner(2*time.Second, "b", "c")
+				if !isSilent {
+					a.fails.Store(new(func(to view.Life) bool { return to.ID == "c" }))
+				}
+				for _, x := range w.living() {
+					if x.Self.ID == "c" {
+						w.kill(x)
+					}
+				}
+				w.wait(worldEtcdLease)
+				a.cutOff(false, "b", "c")
+				w.wait(100 * time.Millisecond)
+				if a.Deciding()[p] != 0 {
+					t.Error("it does not wait")
+				}
+				w.hold(false)
+				if took, _ := a.await(p, key); took > 150*time.Millisecond { // until the view is written, adopted and noticed
+					t.Errorf("it decides after %v", took)
+				}
+			})
+		})
+	}
 }
