@@ -440,8 +440,8 @@ func (n *node) refuseTaken(ctx context.Context, params cluster.Params) error {
 			continue
 		}
 		switch err := n.knock(ctx, g, other.Member()); {
-		case certs.AreForeign(err) && sameID:
-			return fmt.Errorf("id: %q %w at %s, and this one could not join: %w; give this one certificates of the CA of the cluster (--tls-ca and --tls-cert), or another id with --id",
+		case sameID && certs.IsRefusal(err, other.ID):
+			return fmt.Errorf("id: %q %w at %s, and this one could not join: %w; give this one a certificate of the cluster's CA (--tls-cert, --tls-ca), or another id with --id",
 				other.ID, errTaken, other.Address, err)
 		case err != nil:
 		case sameID:

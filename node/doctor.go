@@ -375,8 +375,9 @@ func (d *doctor) member(ctx context.Context, g *cluster.Greeter, other cluster.N
 	switch {
 	case err != nil && other.ID == d.node.opts.ID:
 		d.add(Doubtful, subject, "this node is registered at %s and does not answer there: %v", other.Address, err)
-	case certs.AreForeign(err):
-		d.advise(Bad, subject, advices["tls-ca"]+", and certificates that it has made with it", "answers at %s, with certificates of another CA: %v", other.Address, err)
+	case certs.IsRefusal(err, other.ID):
+		d.advise(Bad, subject, "see that both have certificates that weir certs has made with the ca.crt of this cluster, and that have not expired",
+			"answers at %s, and one of the two does not accept the certificate of the other: %v", other.Address, err)
 	case err != nil:
 		d.add(Bad, subject, "does not answer at %s: %v", other.Address, err)
 	case far.TooFar():

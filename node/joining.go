@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/weirlimit/weir/cluster"
 )
@@ -82,14 +83,19 @@ func (n *node) awaitMembers(ctx, failed context.Context) {
 	if n.await(ctx, failed, joinPatience, heard) || ctx.Err() != nil || failed.Err() != nil {
 		return
 	}
-	var who []string
-	for _, m := range n.unheard() {
-		why := "it answers, and not in time"
-		if err := n.knock(ctx, n.greeter, m); err != nil {
-			why = err.Error()
-		}
-		who = append(who, fmt.Sprintf("%s at %s (%s)", m.ID, m.Address, why))
+	unheard := n.unheard()
+	who := make([]string, len(unheard))
+	var asked sync.WaitGroup
+	for i, m := range unheard {
+		asked.Go(func() {
+			why := "it answers now"
+			if err := n.knock(ctx, n.greeter, m); err != nil {
+				why = err.Error()
+			}
+			who[i] = fmt.Sprintf("%s at %s (%s)", m.ID, m.Address, why)
+		})
 	}
+	asked.Wait()
 	n.log.Warn("not joining before members answer this node; look at their --advertise, at what is between the nodes, and at --tls-ca", "id", n.opts.ID, "members", strings.Join(who, ", "))
 	n.await(ctx, failed, 0, heard)
 }

@@ -84,6 +84,9 @@ func (q *nodeFlags) explainUnavailable(message string) error {
 			"and give --node the node's gRPC address", q.node)
 	case q.secured != nil && strings.Contains(message, "x509: certificate signed by unknown authority"):
 		return fmt.Errorf("the certificate of node %s is not of the CA in --tls-ca; pass the ca.crt of its cluster", q.node)
+	case q.secured != nil && len(q.secured.Certificates) > 0 && strings.Contains(message, "server preface"):
+		return fmt.Errorf("the server at %s does not speak gRPC, or does not accept the certificate in --tls-cert; give --node the node's gRPC address, "+
+			"and show a certificate of \"weir certs client\"", q.node)
 	case strings.Contains(message, "server preface"):
 		return fmt.Errorf("the server at %s does not speak gRPC; give --node the node's gRPC address", q.node)
 	}

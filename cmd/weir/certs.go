@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -63,7 +64,7 @@ Keep the CA's key (ca.key) apart: nodes and clients need only ca.crt and their o
 		RunE: func(_ *cobra.Command, _ []string) error {
 			now := time.Now()
 			ca, err := certs.CreateAuthority(m.dir, cluster, now)
-			if errors.Is(err, fs.ErrExist) {
+			if _, missing := os.Stat(filepath.Join(m.dir, "ca.key")); errors.Is(err, fs.ErrExist) && missing == nil {
 				return &exitError{err: fmt.Errorf("%s has a CA already, which the nodes of a cluster share; \"weir certs node ID\" makes the certificate of another node with it", m.dir), code: 2}
 			}
 			if err != nil {

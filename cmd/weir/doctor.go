@@ -134,7 +134,7 @@ func (a *app) examineOptions(ctx context.Context, cmd *cobra.Command) (findings 
 }
 
 // notReady says what to do about a node that answers and is not ready.
-const notReady = "weir nodes says what it does: a new one waits for members that answer it, and one that was drained takes counters again after weir drain --cancel ID"
+const notReady = "weir nodes names its state; a new node waits until members answer it, and weir drain --cancel ID ends a drain"
 
 // examine asks a node that runs.
 func (q *nodeFlags) examine(ctx context.Context) (findings []node.Finding) {

@@ -83,7 +83,7 @@ func (a *app) drain(ctx context.Context, q *nodeFlags, c *client.Node, id string
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%[2]s still has %[3]d partitions after %[1]v; it goes on handing them over, as long as etcd answers: wait longer with --timeout, or look with \"weir nodes\" and \"weir doctor --node\"", q.timeout, id, left)
+			return fmt.Errorf("%[2]s still has %[3]d partitions after %[1]v; it goes on handing them over while etcd answers; wait longer with --timeout, or look with \"weir nodes\" and \"weir doctor --node\"", q.timeout, id, left)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 )
 
 // Connect secures a connection to another node, whose certificate must name a node of the cluster.
@@ -38,7 +40,11 @@ func (s *Source) node(state tls.ConnectionState, pool *x509.CertPool, use x509.E
 	}
 	name, err := verify(state.PeerCertificates[0], state.PeerCertificates[1:], pool, use)
 	if err != nil {
-		return "", unverifiedError{err}
+		refused := unverifiedError{error: err}
+		if claimed, err := nameOf(state.PeerCertificates[0]); err == nil && claimed.Kind == Node && claimed.Cluster == s.self.Cluster {
+			refused.claimed = claimed.ID
+		}
+		return "", refused
 	}
 	if name.Kind != Node || name.Cluster != s.self.Cluster {
 		return "", fmt.Errorf("the certificate is for %v, and not for a node of cluster %q", name, s.self.Cluster)
@@ -46,14 +52,23 @@ func (s *Source) node(state tls.ConnectionState, pool *x509.CertPool, use x509.E
 	return name.ID, nil
 }
 
-// unverifiedError says why the certificate of a node is not verified.
-type unverifiedError struct{ error }
+// unverifiedError says why the certificate of a node is not verified, and which node of the cluster it claims to be, if any.
+type unverifiedError struct {
+	error
+	claimed string
+}
 
-// AreForeign reports whether a connection to a node of Weir has failed because that or this one does not verify the certificate of the other.
-func AreForeign(err error) bool {
-	_, is := errors.AsType[unverifiedError](err)
-	said, failed := errors.AsType[*net.OpError](err)
-	return is || failed && said.Op == "remote error" // an alert of TLS
+// certificateAlerts are how crypto/tls says that the other end does not accept a certificate.
+var certificateAlerts = []string{"bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate", "unknown certificate authority"}
+
+// IsRefusal reports whether a connection to the node of an id has failed because one of its ends does not accept the certificate of the other. It is no proof that the
+// other end is that node.
+func IsRefusal(err error, id string) bool {
+	if here, is := errors.AsType[unverifiedError](err); is {
+		return here.claimed == id
+	}
+	there, is := errors.AsType[*net.OpError](err)
+	return is && there.Op == "remote error" && slices.Contains(certificateAlerts, strings.TrimPrefix(there.Err.Error(), "tls: "))
 }
 
 // nodeConn is a connection whose other end has proven to be a node.
