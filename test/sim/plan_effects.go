@@ -216,9 +216,9 @@ func (p Plan) serves(id string, at time.Duration) bool {
 		}
 		switch f.Kind {
 		case Join, Restart, Crash, Flash, Foreign:
-			there = p.back(f) <= at
+			there = p.named(f) <= at
 		case Reused:
-			there = f.Other == id && p.back(f) <= at
+			there = f.Other == id && p.named(f) <= at
 		case Drain:
 			there = false
 		}
@@ -238,6 +238,17 @@ func (p Plan) back(f Fault) time.Duration {
 		}
 	}
 	return at + startFor
+}
+
+// named is when a view names a node that a fault has started, or has started again: the first member writes views, and no other one does while it is gone.
+func (p Plan) named(f Fault) time.Duration {
+	at := p.back(f)
+	for _, e := range p.Faults {
+		if e.Node == slices.Min(p.Start) && e.Node != f.Node && p.vanishes(e) && e.At <= at && at <= p.recovered(e.At) {
+			at = p.recovered(e.At)
+		}
+	}
+	return at
 }
 
 // recovered is when others have taken over from a node that died: not while etcd is unreachable.

@@ -24,6 +24,22 @@ func TestUndecidable(t *testing.T) {
 	}
 }
 
+// A node that is back relays past a cut once a view names it: not while the first member is gone, which writes views.
+func TestUndecidableWithoutAWriter(t *testing.T) {
+	for _, tc := range []struct {
+		gone, from, to string
+		want           bool
+	}{{"a", "b", "d", true}, {"d", "a", "b", false}} {
+		p := Plan{Start: []string{"a", "b", "c", "d"}, Faults: []Fault{
+			{Kind: Crash, At: 4 * second, For: 4 * second, Node: "c"}, {Kind: Crash, At: 7 * second, For: 6 * second, Node: tc.gone},
+			{Kind: OneWay, At: 11 * second, For: second, Node: tc.from, Other: tc.to},
+		}}
+		if got := p.undecidable(11500 * time.Millisecond); got != tc.want {
+			t.Errorf("without %s: %v, want %v", tc.gone, got, tc.want)
+		}
+	}
+}
+
 // Where no node has to answer in time, and where one has.
 func TestUnanswerable(t *testing.T) {
 	stall := Fault{Kind: Stall, At: 10 * second, For: second, Node: "c"}
