@@ -28,7 +28,7 @@ func TestUnreachableFirstNode(t *testing.T) {
 	})
 	grpc, http := freeAddress(t), freeAddress(t)
 	cmd, log, ended := command(t, "--id", "second", "--etcd", etcd.Endpoint, "--grpc", grpc, "--http", http, "--rules", writeRules(t, rulesPerYear(3)))
-	said := first.ID + " at " + nowhere
+	said := first.ID + " at " + nowhere + " (dial tcp " + nowhere + ": connect: connection refused)"
 	process.Await(t, process.Patience, func() error {
 		if text := log.String(); !strings.Contains(text, "not joining before members answer this node") || !strings.Contains(text, said) {
 			return fmt.Errorf("the second node's log: %s", text)
